@@ -1,0 +1,2 @@
+//! Tests across modules and against real brokers; one binary so that it links once.
+

@@ -1,0 +1,12 @@
+//! Towpath copies Kafka topics between clusters without opening the record batches.
+//!
+//! Start reading at `docs/ARCHITECTURE.md`; the way of a batch begins in [`mirror`].
+
+pub mod batch;
+pub mod cli;
+pub mod client;
+pub mod config;
+pub mod mirror;
+pub mod net;
+pub mod protocol;
+pub mod topics;

@@ -1,0 +1,3 @@
+//! The `towpath` program: everything lives in the library.
+
+fn main() {}
