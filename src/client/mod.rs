@@ -1,1 +1,22 @@
-//! (being built)
+//! A cluster as an object: who leads what, who coordinates what, and the requests the mirror makes.
+//!
+//! Leaves decisions about copying to `mirror`. Error codes of brokers are judged in one place, [`recovery`].
+//! Start reading at [`Cluster`]; the hot path uses [`fetch_session`] and [`produce`].
+
+mod admin;
+mod cluster;
+mod error;
+pub mod fetch_session;
+mod groups;
+mod offsets;
+pub mod produce;
+pub mod recovery;
+mod snapshot;
+
+pub use admin::{NewTopic, TopicConfigs};
+pub use cluster::{Cluster, ClusterConfig};
+pub(crate) use cluster::wire_topic;
+pub use error::ClientError;
+pub use groups::{GroupConnection, JoinAnswer, JoinRequest, OffsetToCommit, SyncAnswer};
+pub use offsets::{ListedOffset, OffsetQuery, ProducerState, describe_producers, list_offsets};
+pub use snapshot::{ClusterSnapshot, Endpoint, PartitionLeader, TopicInfo};

@@ -1,1 +1,11 @@
-//! (being built)
+//! Connections to brokers: transports, the request/response driver, and the opening handshake.
+//!
+//! Leaves what to ask and what an answer means to `client`. Start reading at [`Connection`].
+
+mod connection;
+mod dial;
+mod transport;
+
+pub use connection::{Connection, ConnectionError, RequestError, Reply};
+pub use dial::{DialError, Dialer};
+pub use transport::{BoxTransport, Connector, TcpConnector, Transport};

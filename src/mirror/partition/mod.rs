@@ -1,0 +1,39 @@
+//! One partition's copy as a machine without I/O and clock.
+//!
+//! The driver (`mirror::shard`) brings what was fetched, acknowledged and looked up, and asks what is wanted: an
+//! offset to fetch, a batch to send, a look-up. After *every* event it reads the getters anew.
+//!
+//! ```text
+//!              ┌────────────── any failure whose outcome is not plain ───────────────┐
+//!              ▼                                                                     │
+//!  Locating ──► ReadingTail ──► Matching ──► Anchoring ──► Copying ──► Settling ─────┘
+//!     │             │              │      (no anchor yet)     │   (outcomes of what is in flight)
+//!     └─────────────┴──────────────┴──────────────────────────┴──► Stopped(reason)
+//! ```
+//!
+//! Invariants, named in the tests:
+//! * (A) batches are sent in source order, each with the sequence that follows the one before;
+//! * (B) no batch is sent before an anchor with this identity is durable;
+//! * (C) a position is acknowledged only when every batch before it was acknowledged at the offset that was expected,
+//!   or was found on the target by reconciling;
+//! * (D) after any failure nothing is sent before the target was asked what it holds;
+//! * (E) a control batch or an aborted one is never sent;
+//! * (F) at most the window's number of batches is in flight: one until the first acknowledgement after (re)locating,
+//!   and for batches so old that the broker may forget their producer (`design.md` 4 "In flight").
+//!
+//! Start reading at [`PartitionMachine`]; the walk over fetched batches is in `take`, reconciling in `locate`.
+
+mod locate;
+mod machine;
+mod state;
+mod take;
+#[cfg(test)]
+mod tests;
+
+pub use locate::{LocateAsk, Located, ProducerAnswer, SourceEnds, TargetEnds};
+pub use machine::{
+    Break, Lost, Outbound, PartitionMachine, PartitionSettings, PartitionSpec, ProduceOutcome, Progress, StartAt,
+    TargetNotEmpty, Ticket,
+};
+pub use state::{OpenPathReason, PartitionState, StopReason};
+pub use take::Fetched;

@@ -1,0 +1,376 @@
+//! The states of a partition as people see them, each with its reason and its remedy.
+
+use crate::{
+    batch::Codec,
+    protocol::{ErrorCode, TopicId},
+};
+
+/// Why a batch cannot be forwarded as it is (`batch-forwarding.md` 2.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpenPathReason {
+    /// Compaction took records out of the batch.
+    Thinned,
+    /// The batch begins before the offset the copy starts at.
+    StartsBefore,
+    /// Magic 0 or 1.
+    OldFormat {
+        /// The magic byte.
+        magic: i8,
+    },
+    /// Consumers see the broker's append time, which is not in the payload.
+    LogAppendTime,
+    /// More bytes than the target topic takes in one batch.
+    TooLarge {
+        /// Size of the batch in bytes.
+        bytes: usize,
+        /// The target topic's `max.message.bytes`.
+        limit: usize,
+    },
+    /// A codec the target does not know.
+    Codec(Codec),
+}
+
+impl std::fmt::Display for OpenPathReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Thinned => f.write_str("compaction took records out of the batch"),
+            Self::StartsBefore => f.write_str("the batch begins before the offset the copy starts at"),
+            Self::OldFormat { magic } => write!(f, "the batch is in the old message format {magic}"),
+            Self::LogAppendTime => f.write_str("the source topic stamps records with the broker's append time"),
+            Self::TooLarge { bytes, limit } => {
+                write!(f, "the batch has {bytes} bytes, the target topic takes {limit}")
+            }
+            Self::Codec(codec) => write!(f, "the codec {codec:?} is not known"),
+        }
+    }
+}
+
+/// Why a partition stands still until somebody decides or repairs something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StopReason {
+    /// The batch at this source offset needs decoding, which this version cannot do.
+    NeedsOpenPath {
+        /// Base offset of the batch on the source.
+        offset: i64,
+        /// Why.
+        reason: OpenPathReason,
+    },
+    /// There is no anchor, and the target partition has records.
+    TargetNotEmpty {
+        /// First offset there.
+        start: i64,
+        /// End there.
+        end: i64,
+    },
+    /// The target log is shorter than what was acknowledged.
+    TargetTruncated {
+        /// Where our records ended.
+        expected: i64,
+        /// Where the log ends now.
+        end: i64,
+    },
+    /// The target topic is another one than the anchor belongs to.
+    TargetRecreated {
+        /// Id in the anchor.
+        anchored: TopicId,
+        /// Id now.
+        found: TopicId,
+    },
+    /// The target topic is gone.
+    TargetGone,
+    /// Somebody else wrote to the remote partition.
+    ForeignWrite {
+        /// Target offset of the first batch that is not ours.
+        offset: i64,
+    },
+    /// What the target holds cannot be matched with the source.
+    PositionUnknown {
+        /// What was found.
+        why: String,
+    },
+    /// The source topic is another one than the anchor belongs to.
+    SourceRecreated {
+        /// Id in the anchor or at the start.
+        anchored: TopicId,
+        /// Id now, or `None` if the topic is gone.
+        found: Option<TopicId>,
+    },
+    /// The source topic is gone.
+    SourceGone,
+    /// The source log ends before the position of the copy, or has another history there.
+    SourceTruncated {
+        /// Where the copy stands.
+        position: i64,
+        /// Where the source's log (or the common history) ends.
+        end: i64,
+    },
+    /// The payload of a batch does not fit its checksum, repeatedly.
+    SourceCorrupt {
+        /// Base offset of the batch.
+        offset: i64,
+        /// What was found.
+        why: String,
+    },
+    /// The target refuses the batch at this source offset.
+    Refused {
+        /// Base offset of the batch on the source.
+        offset: i64,
+        /// The target's code.
+        code: ErrorCode,
+        /// The target's own words.
+        message: Option<String>,
+    },
+    /// The source refuses to let us read.
+    SourceRefused {
+        /// The source's code.
+        code: ErrorCode,
+    },
+    /// Two flows would write the same remote topic.
+    TwoWriters {
+        /// Which, and what to do.
+        why: String,
+    },
+}
+
+impl StopReason {
+    /// A short constant name, for metrics and anchors.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NeedsOpenPath { .. } => "needs-open-path",
+            Self::TargetNotEmpty { .. } => "target-not-empty",
+            Self::TargetTruncated { .. } => "target-truncated",
+            Self::TargetRecreated { .. } => "target-recreated",
+            Self::TargetGone => "target-gone",
+            Self::ForeignWrite { .. } => "foreign-write",
+            Self::PositionUnknown { .. } => "position-unknown",
+            Self::SourceRecreated { .. } => "source-recreated",
+            Self::SourceGone => "source-gone",
+            Self::SourceTruncated { .. } => "source-truncated",
+            Self::SourceCorrupt { .. } => "source-corrupt",
+            Self::Refused { .. } => "refused",
+            Self::SourceRefused { .. } => "source-refused",
+            Self::TwoWriters { .. } => "two-writers",
+        }
+    }
+
+    /// Whether the cause may go away by itself or by the operator's hand on a cluster, so that trying again, slowly,
+    /// is right. The others wait for a decision.
+    #[must_use]
+    pub fn is_retried(&self) -> bool {
+        matches!(
+            self,
+            Self::Refused { .. } | Self::SourceRefused { .. } | Self::SourceCorrupt { .. } | Self::NeedsOpenPath {
+                reason: OpenPathReason::TooLarge { .. },
+                ..
+            }
+        )
+    }
+
+    /// What to do about it.
+    #[must_use]
+    pub fn remedy(&self) -> String {
+        match self {
+            Self::NeedsOpenPath { reason: OpenPathReason::LogAppendTime, .. } => {
+                "set towpath.log.append.time=sealed to copy it with the producers' own times, or leave the topic out \
+                 with topics.exclude"
+                    .into()
+            }
+            Self::NeedsOpenPath { reason: OpenPathReason::TooLarge { bytes, .. }, .. } => {
+                format!("raise max.message.bytes of the target topic to {bytes} or more; it is tried again by itself")
+            }
+            Self::NeedsOpenPath { .. } => {
+                "this version forwards whole batches only: leave the topic out with topics.exclude".into()
+            }
+            Self::TargetNotEmpty { .. } => "delete the remote topic, or set towpath.on.target.not.empty=append to copy \
+                                            behind what it holds"
+                .into(),
+            Self::TargetTruncated { .. } | Self::TargetRecreated { .. } | Self::TargetGone => {
+                "decide whether the copy shall begin anew: delete the remote topic and its offsets in the flow's \
+                 group, then restart"
+                    .into()
+            }
+            Self::ForeignWrite { .. } => {
+                "find the other writer (ACLs on the remote topic), then copy the topic anew under a fresh remote topic"
+                    .into()
+            }
+            Self::PositionUnknown { .. } => "copy the topic anew: delete the remote topic, then restart".into(),
+            Self::SourceRecreated { .. } => {
+                "delete the remote topic to copy the new source topic from its beginning, then restart".into()
+            }
+            Self::SourceGone => "nothing if it was deleted on purpose; exclude it with topics.exclude".into(),
+            Self::SourceTruncated { .. } => {
+                "the source lost records that were copied already (unclean leader election): compare both sides, then \
+                 copy the topic anew"
+                    .into()
+            }
+            Self::SourceCorrupt { .. } => {
+                "check the disks of the source's leader, or move leadership to another replica; it is tried again by \
+                 itself"
+                    .into()
+            }
+            Self::Refused { code, .. } => refused_remedy(*code).into(),
+            Self::SourceRefused { code } => {
+                if *code == ErrorCode::TOPIC_AUTHORIZATION_FAILED {
+                    "allow READ and DESCRIBE on the source topic to Towpath's user; it is tried again by itself".into()
+                } else {
+                    "see the source broker's log; it is tried again by itself".into()
+                }
+            }
+            Self::TwoWriters { why } => why.clone(),
+        }
+    }
+}
+
+fn refused_remedy(code: ErrorCode) -> &'static str {
+    match code {
+        ErrorCode::MESSAGE_TOO_LARGE | ErrorCode::RECORD_LIST_TOO_LARGE => {
+            "raise max.message.bytes (and segment.bytes) of the target topic; it is tried again by itself"
+        }
+        ErrorCode::INVALID_TIMESTAMP => {
+            "raise message.timestamp.after.max.ms (or message.timestamp.before.max.ms) of the target topic; it is tried \
+             again by itself"
+        }
+        ErrorCode::TOPIC_AUTHORIZATION_FAILED | ErrorCode::CLUSTER_AUTHORIZATION_FAILED => {
+            "allow WRITE on the remote topic to Towpath's user; it is tried again by itself"
+        }
+        ErrorCode::INVALID_RECORD => {
+            "a compacted target topic takes no records without key: make it cleanup.policy=delete; else see the \
+             broker's words"
+        }
+        ErrorCode::UNSUPPORTED_FOR_MESSAGE_FORMAT => {
+            "raise message.format.version of the target topic to 0.11 or later"
+        }
+        ErrorCode::UNSUPPORTED_COMPRESSION_TYPE => "the target is too old for zstd; exclude the topic or upgrade it",
+        _ => "see the target broker's log; it is tried again by itself",
+    }
+}
+
+impl std::fmt::Display for StopReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NeedsOpenPath { offset, reason } => {
+                write!(f, "needs the open path at source offset {offset}: {reason}")
+            }
+            Self::TargetNotEmpty { start, end } => write!(
+                f,
+                "target not empty: offsets {start} to {end} exist there, and nothing says that Towpath wrote them"
+            ),
+            Self::TargetTruncated { expected, end } => {
+                write!(f, "target truncated: it ends at {end}, our records ended at {expected}")
+            }
+            Self::TargetRecreated { anchored, found } => {
+                write!(f, "target topic re-created: its id is {found}, the anchor belongs to {anchored}")
+            }
+            Self::TargetGone => f.write_str("target topic gone"),
+            Self::ForeignWrite { offset } => {
+                write!(f, "foreign write: somebody else wrote to the remote partition at target offset {offset}")
+            }
+            Self::PositionUnknown { why } => write!(f, "position unknown: {why}"),
+            Self::SourceRecreated { anchored, found } => match found {
+                Some(found) => write!(f, "source topic re-created: its id is {found}, the copy belongs to {anchored}"),
+                None => write!(f, "source topic re-created: {anchored} is gone"),
+            },
+            Self::SourceGone => f.write_str("source topic gone"),
+            Self::SourceTruncated { position, end } => {
+                write!(f, "source truncated: the copy stands at {position}, the source's history ends at {end}")
+            }
+            Self::SourceCorrupt { offset, why } => write!(f, "source corrupt at offset {offset}: {why}"),
+            Self::Refused { offset, code, message } => {
+                write!(f, "target refuses the batch at source offset {offset}: {code}")?;
+                message.as_ref().map_or(Ok(()), |message| write!(f, " ({message})"))
+            }
+            Self::SourceRefused { code } => write!(f, "source refuses to be read: {code}"),
+            Self::TwoWriters { .. } => f.write_str("two flows would write this remote topic"),
+        }
+    }
+}
+
+/// What a partition is doing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PartitionState {
+    /// Asking both clusters where the copy stands.
+    Locating,
+    /// The target's log has an end that is not replicated yet.
+    AwaitingHighWatermark,
+    /// Reading the headers of what the target holds behind the anchor.
+    ReadingTail,
+    /// Finding the source batches that the target already holds.
+    Matching,
+    /// The first anchor is being made durable.
+    Anchoring,
+    /// Records flow.
+    Copying,
+    /// Everything up to the last stable offset is on the target.
+    CaughtUp,
+    /// Caught up, and an open transaction holds the rest back.
+    HeldByTransaction {
+        /// The last stable offset of the source.
+        last_stable_offset: i64,
+        /// The high watermark of the source.
+        high_watermark: i64,
+    },
+    /// The source partition cannot be read just now.
+    AwaitingSource {
+        /// Why, in words.
+        why: String,
+    },
+    /// The target partition cannot be written just now.
+    AwaitingTarget {
+        /// Why, in words.
+        why: String,
+    },
+    /// Anchors cannot be committed, and the tail behind the last one has reached its bound.
+    AwaitingAnchor,
+    /// Outcomes of requests in flight are awaited before asking the target what it holds.
+    Settling,
+    /// Handing over to another worker, or stopping.
+    Draining,
+    /// Stands until somebody decides or repairs something.
+    Stopped(StopReason),
+}
+
+impl PartitionState {
+    /// A short constant name, for metrics, anchors and status.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Locating => "locating",
+            Self::AwaitingHighWatermark => "awaiting-high-watermark",
+            Self::ReadingTail => "reading-tail",
+            Self::Matching => "matching",
+            Self::Anchoring => "anchoring",
+            Self::Copying => "copying",
+            Self::CaughtUp => "caught-up",
+            Self::HeldByTransaction { .. } => "held-by-transaction",
+            Self::AwaitingSource { .. } => "awaiting-source",
+            Self::AwaitingTarget { .. } => "awaiting-target",
+            Self::AwaitingAnchor => "awaiting-anchor",
+            Self::Settling => "settling",
+            Self::Draining => "draining",
+            Self::Stopped(reason) => reason.code(),
+        }
+    }
+
+    /// Whether it belongs to the ordinary course of copying, which status need not single out.
+    #[must_use]
+    pub fn is_ordinary(&self) -> bool {
+        matches!(self, Self::Copying | Self::CaughtUp)
+    }
+}
+
+impl std::fmt::Display for PartitionState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::HeldByTransaction { last_stable_offset, high_watermark } => write!(
+                f,
+                "held by an open transaction: stands at the last stable offset {last_stable_offset}, \
+                 the source's high watermark is {high_watermark}"
+            ),
+            Self::AwaitingSource { why } => write!(f, "awaiting the source: {why}"),
+            Self::AwaitingTarget { why } => write!(f, "awaiting the target: {why}"),
+            Self::Stopped(reason) => reason.fmt(f),
+            other => f.write_str(&other.code().replace('-', " ")),
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Opening a connection: connect, then learn what the broker speaks.
+
+use std::{io, sync::Arc, time::Duration};
+
+use kafka_protocol::{
+    messages::{ApiKey, ApiVersionsRequest, ApiVersionsResponse},
+    protocol::StrBytes,
+};
+use tokio::time::Instant;
+
+use super::{
+    connection::{Connection, ConnectionError, RequestError},
+    transport::Connector,
+};
+use crate::protocol::{ApiVersions, DecodeError, ErrorCode, decode_response};
+
+/// Opens connections to brokers of one cluster in one client's name.
+#[derive(Clone)]
+pub struct Dialer {
+    connector: Arc<dyn Connector>,
+    client_id: Arc<str>,
+    handshake_timeout: Duration,
+}
+
+impl std::fmt::Debug for Dialer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Dialer").field("client_id", &self.client_id).finish_non_exhaustive()
+    }
+}
+
+/// Why no connection was opened.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum DialError {
+    /// The stream could not be opened.
+    #[error("cannot connect to {peer}: {error}")]
+    Connect {
+        /// `host:port`.
+        peer: Arc<str>,
+        /// The operating system's reason.
+        error: Arc<io::Error>,
+    },
+    /// The stream opened, but the peer did not get through the handshake.
+    #[error("{error} (while asking {peer} which API versions it speaks; {hint})")]
+    Handshake {
+        /// `host:port`.
+        peer: Arc<str>,
+        /// What happened.
+        error: RequestError,
+        /// What it usually means.
+        hint: &'static str,
+    },
+    /// The broker refused to say what it speaks.
+    #[error("{peer} answered ApiVersions with {code}")]
+    Refused {
+        /// `host:port`.
+        peer: Arc<str>,
+        /// Its answer.
+        code: ErrorCode,
+    },
+}
+
+impl DialError {
+    /// Whether trying again cannot help: the peer is something else than a Kafka broker on this listener.
+    #[must_use]
+    pub fn is_wrong_peer(&self) -> bool {
+        matches!(
+            self,
+            Self::Handshake {
+                error: RequestError::Connection(ConnectionError::Frame { .. } | ConnectionError::Protocol { .. })
+                    | RequestError::Decode { .. },
+                ..
+            }
+        )
+    }
+}
+
+/// The version every broker since 2.4 speaks; older ones answer error 35 in version 0, with their ranges.
+const FIRST_ASKED: i16 = 3;
+
+impl Dialer {
+    /// `client_id` appears in the brokers' logs, metrics and quotas.
+    pub fn new(connector: Arc<dyn Connector>, client_id: &str, handshake_timeout: Duration) -> Self {
+        Self { connector, client_id: client_id.into(), handshake_timeout }
+    }
+
+    /// The same way to the same cluster under another client id.
+    #[must_use]
+    pub fn with_client_id(&self, client_id: &str) -> Self {
+        Self { client_id: client_id.into(), ..self.clone() }
+    }
+
+    /// Opens a connection and negotiates versions. The second value is the measured round trip of the handshake,
+    /// an upper bound of the link's.
+    ///
+    /// # Errors
+    /// See [`DialError`].
+    pub async fn dial(&self, host: &str, port: u16) -> Result<(Connection, Duration), DialError> {
+        let peer: Arc<str> = format!("{host}:{port}").into();
+        let transport = self
+            .connector
+            .connect(host, port)
+            .await
+            .map_err(|error| DialError::Connect { peer: peer.clone(), error: Arc::new(error) })?;
+        let bare = Connection::start(transport, peer.clone(), self.client_id.clone(), ApiVersions::default());
+        let asked = Instant::now();
+        let versions = self.ask(&bare).await.map_err(|failure| match failure {
+            Failure::Request(error) => DialError::Handshake { hint: hint(&error), error, peer: peer.clone() },
+            Failure::Code(code) => DialError::Refused { peer: peer.clone(), code },
+        })?;
+        let round_trip = asked.elapsed();
+        Ok((bare.with_versions(versions), round_trip))
+    }
+
+    async fn ask(&self, connection: &Connection) -> Result<ApiVersions, Failure> {
+        let request = ApiVersionsRequest::default()
+            .with_client_software_name(StrBytes::from_static_str("towpath"))
+            .with_client_software_version(StrBytes::from_static_str(env!("CARGO_PKG_VERSION")));
+        let reply = connection
+            .begin(FIRST_ASKED, &request, Vec::new(), 1 << 20, self.handshake_timeout)
+            .map_err(Failure::Request)?
+            .await
+            .map_err(Failure::Request)?;
+        let decode = |version, body| {
+            decode_response::<ApiVersionsResponse>(ApiKey::ApiVersions, version, body).map_err(|error: DecodeError| {
+                Failure::Request(RequestError::Decode { peer: connection.peer().into(), error: Arc::new(error) })
+            })
+        };
+        // A broker that does not know version 3 answers in version 0, whatever was asked.
+        let code = reply.body.get(..2).map_or(0, |two| i16::from_be_bytes([two[0], two[1]]));
+        let answer = if ErrorCode(code) == ErrorCode::UNSUPPORTED_VERSION {
+            let ranges = decode(0, reply.body)?;
+            if ranges.api_keys.is_empty() {
+                connection
+                    .request_at(0, &ApiVersionsRequest::default(), self.handshake_timeout)
+                    .await
+                    .map_err(Failure::Request)?
+            } else {
+                return Ok(versions_of(&ranges));
+            }
+        } else {
+            decode(FIRST_ASKED, reply.body)?
+        };
+        let code = ErrorCode(answer.error_code);
+        if code.is_none() { Ok(versions_of(&answer)) } else { Err(Failure::Code(code)) }
+    }
+}
+
+enum Failure {
+    Request(RequestError),
+    Code(ErrorCode),
+}
+
+fn versions_of(answer: &ApiVersionsResponse) -> ApiVersions {
+    ApiVersions::from_iter(answer.api_keys.iter().map(|api| (api.api_key, api.min_version, api.max_version)))
+}
+
+fn hint(error: &RequestError) -> &'static str {
+    match error {
+        RequestError::Connection(ConnectionError::Closed { .. } | ConnectionError::Io { .. }) => {
+            "a broker closes at once when its listener expects TLS or SASL: check security.protocol and the port"
+        }
+        RequestError::Connection(ConnectionError::Deadline { .. }) => {
+            "something accepts connections there but does not speak; check the port"
+        }
+        _ => "check that the address is a Kafka listener and that security.protocol fits it",
+    }
+}
