@@ -1,1 +1,28 @@
-//! (being built)
+//! Record batches of format 2: read their headers, judge them, give them a new identity, without opening them.
+//!
+//! [`walk`] splits what a Fetch returned into batches; [`AbortFilter`] says which of them are data; [`seal`] makes the
+//! header with which a data batch goes out. The payload is never touched: the new CRC is derived from the old one
+//! ([`derive`]), so a damaged batch stays recognisable as damaged.
+//!
+//! [`BatchBuilder`] and [`records`] write and read the small uncompressed topics that are our own.
+#![deny(clippy::indexing_slicing, clippy::unwrap_used)]
+
+mod builder;
+mod crc;
+mod fate;
+mod header;
+mod records;
+mod seal;
+pub mod sequence;
+mod varint;
+#[cfg(test)]
+mod vectors;
+mod walk;
+
+pub use builder::{BatchBuilder, BuildError};
+pub use crc::{crc32c, derive};
+pub use fate::{AbortFilter, Fate};
+pub use header::{BatchHeader, Codec, HEADER_LEN};
+pub use records::{Record, RecordError, RecordHeader, Records, records};
+pub use seal::{ProducerIdentity, SealRefused, seal};
+pub use walk::{Batch, ControlType, CrcMismatch, Entry, Walk, WalkError, WalkFault, walk};

@@ -1,1 +1,36 @@
-//! (being built)
+//! What surrounds the messages of the `kafka-protocol` crate: frames, checked decoding, encoding without copies.
+//!
+//! Everything here is a pure function of bytes and a version. Nothing in this module opens a socket, reads a clock or
+//! logs. Bytes from a peer never panic and never decide an allocation before they were checked against what is at hand.
+//!
+//! Start at [`encode_request`] for the way out and at [`split_response`] for the way in; the body that the latter returns
+//! goes to one of the checked decoders ([`FetchResponse`] and its neighbours) or to [`decode_response`].
+#![deny(clippy::indexing_slicing, clippy::unwrap_used)]
+
+mod api_version;
+mod checked;
+mod decode;
+mod error_code;
+mod frame;
+mod gather;
+mod guard;
+mod ids;
+mod request;
+mod schema;
+
+pub use api_version::{ApiVersions, UnsupportedApi};
+pub use checked::{
+    AbortedTransaction, BrokerEndpoint, FetchResponse, FetchedOffset, FetchedPartition,
+    FetchedTopic, MetadataResponse, NodeEndpoint, OffsetCommitResponse, OffsetFetchResponse,
+    PartitionMetadata, ProduceResponse, ProducedPartition, ProducedTopic, TopicMetadata,
+};
+pub use decode::{DecodeError, Fault, Reader};
+pub use error_code::ErrorCode;
+pub use frame::{FrameError, frame_length, split_response};
+pub use gather::{GatherError, GatherSink, SEALED_HEAD_LEN};
+pub use guard::decode_response;
+pub use ids::{
+    BrokerId, GroupId, LeaderEpoch, ParseTopicIdError, PartitionId, TopicId, TopicName,
+    TopicPartition,
+};
+pub use request::{EncodeError, encode_request};
