@@ -8,7 +8,7 @@
 //! `told`; (b) after any session error or lost connection the next request is a full one; (c) topic ids and names are
 //! never mixed in a session.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use kafka_protocol::{
     messages::{
@@ -20,7 +20,7 @@ use kafka_protocol::{
 use uuid::Uuid;
 
 use super::cluster::wire_topic;
-use crate::protocol::{ErrorCode, LeaderEpoch, TopicId, TopicPartition};
+use crate::protocol::{ErrorCode, LeaderEpoch, TopicId, TopicName, TopicPartition};
 
 /// First version that names topics by id.
 pub const FIRST_VERSION_WITH_IDS: i16 = 13;
@@ -71,6 +71,8 @@ pub struct FetchSession {
     /// Partitions whose `wanted` differs from `told`, each once.
     changed: Vec<TopicPartition>,
     wanted_count: usize,
+    /// Topic of each id ever wanted here.
+    names: HashMap<TopicId, TopicName>,
 }
 
 impl FetchSession {
@@ -81,6 +83,7 @@ impl FetchSession {
                 if entry.topic_id != topic_id {
                     // Another topic of the same name: the broker must forget the old id, which a full request does.
                     entry.topic_id = topic_id;
+                    self.names.insert(topic_id, partition.topic.clone());
                     self.id = 0;
                     self.epoch = 0;
                 }
@@ -93,6 +96,7 @@ impl FetchSession {
             }
             None if want.is_some() => {
                 self.entries.insert(partition.clone(), Entry { topic_id, wanted: want, told: None });
+                self.names.insert(topic_id, partition.topic.clone());
                 self.changed.push(partition.clone());
                 self.wanted_count += 1;
             }
@@ -180,10 +184,12 @@ impl FetchSession {
         true
     }
 
-    /// The partition at this place sent data or an error: what the broker believes of it must be told anew even if
-    /// the same offset is wanted again. Without this, the same data would come at once, again and again.
-    pub fn handle_partition(&mut self, partition: &TopicPartition) {
+    /// The partition sent data or an error: what the broker believes of it must be told anew even if the same offset
+    /// is wanted again. Without this, the same data would come at once, again and again. Returns the offset that was
+    /// asked for, which tells an answer that a rewind has made stale; `None` if the partition was not asked for.
+    pub fn handle_partition(&mut self, partition: &TopicPartition) -> Option<i64> {
         if let Some(entry) = self.entries.get_mut(partition) {
+            let asked = entry.told.map(|told| told.fetch_offset);
             if entry.wanted == entry.told && entry.wanted.is_some() {
                 self.changed.push(partition.clone());
             }
@@ -193,7 +199,9 @@ impl FetchSession {
                 current_leader_epoch: LeaderEpoch::NONE,
                 last_fetched_epoch: LeaderEpoch::NONE,
             });
+            return asked;
         }
+        None
     }
 
     /// The connection or the session is lost: the next request is a full one.
@@ -202,10 +210,15 @@ impl FetchSession {
         self.epoch = 0;
     }
 
-    /// The partition a topic id stands for in this session.
+    /// Every partition of which something is wanted.
+    pub fn wanted_partitions(&self) -> impl Iterator<Item = &TopicPartition> {
+        self.entries.iter().filter(|(_, entry)| entry.wanted.is_some()).map(|(partition, _)| partition)
+    }
+
+    /// The topic that an id stands for in this session.
     #[must_use]
-    pub fn is_wanted(&self, partition: &TopicPartition) -> bool {
-        self.entries.get(partition).is_some_and(|entry| entry.wanted.is_some())
+    pub fn topic_of(&self, id: TopicId) -> Option<TopicName> {
+        self.names.get(&id).cloned()
     }
 }
 

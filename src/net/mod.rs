@@ -6,6 +6,6 @@ mod connection;
 mod dial;
 mod transport;
 
-pub use connection::{Connection, ConnectionError, RequestError, Reply};
+pub use connection::{Answer, Connection, ConnectionError, Reply, RequestError};
 pub use dial::{DialError, Dialer};
 pub use transport::{BoxTransport, Connector, TcpConnector, Transport};

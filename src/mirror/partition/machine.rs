@@ -20,6 +20,11 @@ use crate::{
     protocol::{ErrorCode, LeaderEpoch, TopicId, TopicPartition},
 };
 
+/// Breaks that wait for an anchor; a topic of tiny transactions makes one in every transaction.
+const BREAKS_MAX: usize = 10_000;
+/// Losses that are remembered one by one; the counter goes on.
+pub(super) const LOSSES_MAX: usize = 16;
+
 /// Where a partition without an anchor begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartAt {
@@ -53,8 +58,6 @@ pub struct PartitionSettings {
     pub old_age: Duration,
     /// Bytes acknowledged since the last durable anchor after which sending pauses.
     pub tail_bytes_max: u64,
-    /// Bytes fetched and not yet sent after which fetching pauses.
-    pub queue_bytes_max: usize,
     /// Between attempts of a stopped partition whose cause may go away.
     pub stopped_retry: Duration,
 }
@@ -247,6 +250,8 @@ pub struct PartitionMachine {
     pub(super) newest_timestamp: i64,
     /// The last stable offset as seen when the partition was first located.
     pub(super) goal: Option<i64>,
+    /// While matching: when to look whether the source has anything left to match.
+    pub(super) match_until: Option<Instant>,
     pub(super) progress: Progress,
     pub(super) losses: Vec<Lost>,
     pub(super) partition_bytes_max: i32,
@@ -307,6 +312,7 @@ impl PartitionMachine {
             last_stable_offset: -1,
             newest_timestamp: -1,
             goal: None,
+            match_until: None,
             progress: Progress::default(),
             losses: Vec::new(),
             partition_bytes_max: partition_bytes,
@@ -330,19 +336,26 @@ impl PartitionMachine {
     // ---- what is wanted -------------------------------------------------------------------------------------------
 
     /// The next source offset to fetch, the leader epoch of the batch before it and the limit in bytes; `None` while
-    /// the partition must not be in a fetch session.
+    /// the partition must not be in a fetch session. `queue_bytes_max` bounds what may wait for sending.
     #[must_use]
-    pub fn fetch_want(&self, now: Instant) -> Option<(i64, LeaderEpoch, i32)> {
+    pub fn fetch_want(&self, now: Instant, queue_bytes_max: usize) -> Option<(i64, LeaderEpoch, i32)> {
         let flowing = matches!(self.phase, Phase::Matching { .. } | Phase::Anchoring | Phase::Copying);
         let held = self.hold.as_ref().is_some_and(|(until, _)| *until > now);
         if !flowing || held || self.ask_source || self.blocked.is_some() || self.draining || self.source_gone.is_some()
         {
             return None;
         }
-        if self.queue_bytes >= self.settings.queue_bytes_max {
+        if self.is_queue_full(queue_bytes_max) {
             return None;
         }
         Some((self.prepared.source_next, self.taken_epoch, self.partition_bytes_max))
+    }
+
+    /// Whether so much waits for sending that nothing more should be fetched. Two batches always may wait, whatever
+    /// their size: one that is being fetched while the other one is being sent.
+    #[must_use]
+    pub fn is_queue_full(&self, queue_bytes_max: usize) -> bool {
+        self.queue_bytes >= queue_bytes_max && self.queue.len() >= 2
     }
 
     /// Whether a batch may be sent now. `wall_ms` is the time of day in milliseconds.
@@ -367,7 +380,7 @@ impl PartitionMachine {
     }
 
     fn tail_is_full(&self) -> bool {
-        self.tail_bytes >= self.settings.tail_bytes_max
+        self.tail_bytes >= self.settings.tail_bytes_max || self.breaks.len() >= BREAKS_MAX
     }
 
     /// Moves the next batch into flight; `None` if [`Self::can_send`] says no. The outcome must come back through
@@ -425,13 +438,16 @@ impl PartitionMachine {
             _ => None,
         };
         let hold = self.hold.as_ref().map(|(until, _)| *until);
-        [phase, hold].into_iter().flatten().min()
+        [phase, hold, self.match_until].into_iter().flatten().min()
     }
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.hold.as_ref().is_some_and(|(until, _)| *until <= now) {
             self.hold = None;
+        }
+        if self.match_until.is_some_and(|until| until <= now) {
+            self.handle_match_timeout(now);
         }
         if let Phase::Stopped { retry_at: Some(at), .. } = &self.phase
             && *at <= now
@@ -474,6 +490,8 @@ impl PartitionMachine {
 
     /// The connection that carried what is in flight is gone.
     pub fn handle_lane_lost(&mut self, now: Instant) {
+        // A new connection begins with a window of one, whatever was confirmed on the old one.
+        self.confirmed = false;
         if self.in_flight.is_empty() {
             return;
         }
@@ -558,7 +576,10 @@ impl PartitionMachine {
         self.drop_queue();
         self.confirmed = false;
         self.blocked = None;
-        let not_before = now + self.backoff.next_delay().saturating_sub(Duration::from_millis(50));
+        // The first failure asks at once, since most are over by then; a failure after it waits.
+        let first = self.backoff.attempt() == 0;
+        let delay = self.backoff.next_delay();
+        let not_before = if first { now } else { now + delay };
         self.phase = Phase::Locating { not_before, asked: false, awaiting_high_watermark: false };
     }
 
@@ -700,6 +721,10 @@ impl PartitionMachine {
     #[must_use]
     pub fn wants_anchor_now(&self) -> bool {
         matches!(self.phase, Phase::Anchoring) || self.tail_is_full()
+    }
+
+    pub(super) fn mark_anchor(&mut self) {
+        self.anchor_dirty = true;
     }
 
     /// Bytes acknowledged since the last durable anchor.

@@ -1,0 +1,425 @@
+//! Look-ups for reconciling: ends of logs and producer states, many partitions per request; tails one by one.
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use kafka_protocol::messages::FetchRequest;
+use tokio::{sync::Notify, time::Instant};
+use tracing::{debug, warn};
+
+use super::{
+    partition::{LocateAsk, Located, ProducerAnswer, SourceEnds, TargetEnds},
+    report::Slot,
+    shard::Shard,
+};
+use crate::{
+    batch::{BatchHeader, Entry as WalkEntry, ProducerIdentity, walk},
+    client::{
+        ListedOffset, OffsetQuery, ProducerState, describe_producers,
+        fetch_session::{FIRST_VERSION_WITH_IDS, FetchLimits, FetchSession, Want},
+        list_offsets,
+        recovery::{LookupStep, lookup_step},
+    },
+    net::{Connection, Dialer},
+    protocol::{BrokerId, FetchResponse, LeaderEpoch, TopicId, TopicPartition},
+};
+
+/// Partitions per request of a look-up.
+const PARTITIONS_PER_REQUEST: usize = 1000;
+/// Bytes of one answer of a tail read.
+const TAIL_RESPONSE_BYTES: i32 = 1 << 20;
+/// Headers held of one tail; anchors every 64 MB leave far fewer.
+const TAIL_BATCHES_MAX: usize = 1 << 20;
+const TAIL_ANSWER_MAX: usize = 160 << 20;
+
+/// Partitions that want a look-up.
+#[derive(Default)]
+pub(crate) struct Lookups {
+    waiting: RefCell<BTreeSet<Slot>>,
+    notify: Notify,
+}
+
+impl Lookups {
+    pub(crate) fn push(&self, slot: Slot) {
+        self.waiting.borrow_mut().insert(slot);
+        self.notify.notify_one();
+    }
+}
+
+/// Connections for look-ups, one per broker and side.
+#[derive(Default)]
+struct Connections(BTreeMap<BrokerId, Connection>);
+
+impl Connections {
+    async fn to(&mut self, shard: &Shard, broker: BrokerId, source: bool) -> Result<Connection, String> {
+        if let Some(connection) = self.0.get(&broker)
+            && !connection.is_ended()
+        {
+            return Ok(connection.clone());
+        }
+        let snapshot = if source { shard.source() } else { shard.target() };
+        let endpoint = snapshot
+            .endpoint(broker)
+            .ok_or_else(|| format!("broker {} is not part of the cluster just now", broker.0))?;
+        let dialer: &Dialer = if source { &shard.source_dialer } else { &shard.target_dialer };
+        let (connection, _) =
+            dialer.dial(&endpoint.host, endpoint.port).await.map_err(|error| error.to_string())?;
+        self.0.insert(broker, connection.clone());
+        Ok(connection)
+    }
+}
+
+struct Ask {
+    slot: Slot,
+    source: TopicPartition,
+    target: TopicPartition,
+    source_leader: Option<BrokerId>,
+    target_leader: Option<BrokerId>,
+    what: LocateAsk,
+}
+
+/// Answers look-ups until the shard stops.
+pub(crate) async fn run(shard: Rc<Shard>) {
+    // Partitions of different brokers must not wait for each other, so each round is a task; a broker that hangs
+    // holds up only those it leads.
+    loop {
+        tokio::select! {
+            biased;
+            () = shard.stop.cancelled() => return,
+            () = shard.lookups.notify.notified() => {}
+        }
+        let waiting = std::mem::take(&mut *shard.lookups.waiting.borrow_mut());
+        let mut rounds: BTreeMap<(Option<BrokerId>, Option<BrokerId>), Vec<Ask>> = BTreeMap::new();
+        for slot in waiting {
+            let (sources, targets) = (shard.source(), shard.target());
+            let ask = shard.look(slot, |entry| {
+                let what = entry.machine.locate_want(Instant::now())?;
+                entry.machine.locate_begun();
+                let spec = entry.machine.spec();
+                Some(Ask {
+                    slot,
+                    source: spec.source.clone(),
+                    target: spec.target.clone(),
+                    source_leader: sources.leader(&spec.source).and_then(|leader| leader.leader),
+                    target_leader: targets.leader(&spec.target).and_then(|leader| leader.leader),
+                    what,
+                })
+            });
+            let Some(Some(ask)) = ask else { continue };
+            let source = match ask.what {
+                LocateAsk::Ends { source: true, .. } | LocateAsk::Source => ask.source_leader,
+                _ => None,
+            };
+            rounds.entry((source, ask.target_leader)).or_default().push(ask);
+        }
+        for (_, mut asks) in rounds {
+            while !asks.is_empty() {
+                let rest = asks.split_off(asks.len().min(PARTITIONS_PER_REQUEST));
+                let shard = shard.clone();
+                let some = std::mem::replace(&mut asks, rest);
+                shard.clone().spawn(async move {
+                    let stop = shard.stop.clone();
+                    tokio::select! {
+                        biased;
+                        () = stop.cancelled() => {}
+                        () = round(&shard, some) => {}
+                    }
+                });
+            }
+        }
+    }
+}
+
+async fn round(shard: &Rc<Shard>, asks: Vec<Ask>) {
+    let mut sources = Connections::default();
+    let mut targets = Connections::default();
+    let mut ends = Vec::new();
+    let mut source_only = Vec::new();
+    for ask in asks {
+        match ask.what {
+            LocateAsk::Ends { .. } => ends.push(ask),
+            LocateAsk::Source => source_only.push(ask),
+            LocateAsk::Tail { from, to } => tail(shard, &mut targets, &ask, from, to).await,
+        }
+    }
+    if !source_only.is_empty() {
+        let partitions: Vec<_> = source_only.iter().map(|ask| ask.source.clone()).collect();
+        let leader = source_only.first().and_then(|ask| ask.source_leader);
+        let found = source_ends(shard, &mut sources, leader, &partitions).await;
+        for ask in &source_only {
+            match found.as_ref().map(|found| found.get(&ask.source)) {
+                Ok(Some(ends)) => {
+                    shard.with(ask.slot, |entry, now| entry.machine.handle_source_ends(now, *ends));
+                }
+                // The fetch is on hold; its next failure asks again.
+                Ok(None) => shard.refresh_source(),
+                Err(error) => {
+                    debug!(%error, "the source's ends could not be learnt");
+                    shard.refresh_source();
+                }
+            }
+        }
+    }
+    if !ends.is_empty() {
+        locate(shard, &mut sources, &mut targets, &ends).await;
+    }
+}
+
+async fn locate(shard: &Rc<Shard>, sources: &mut Connections, targets: &mut Connections, asks: &[Ask]) {
+    let failed = |slot: Slot| {
+        shard.with(slot, |entry, now| entry.machine.handle_locate_failed(now));
+    };
+    let partitions: Vec<_> = asks.iter().map(|ask| ask.target.clone()).collect();
+    let leader = asks.first().and_then(|ask| ask.target_leader);
+    let target = target_ends(shard, targets, leader, &partitions).await;
+    let (ends, producers) = match target {
+        Ok(found) => found,
+        Err(error) => {
+            debug!(%error, "the target's ends could not be learnt");
+            shard.refresh_target();
+            asks.iter().for_each(|ask| failed(ask.slot));
+            return;
+        }
+    };
+    let wanted: Vec<_> = asks
+        .iter()
+        .filter(|ask| matches!(ask.what, LocateAsk::Ends { source: true, .. }))
+        .map(|ask| ask.source.clone())
+        .collect();
+    let source = if wanted.is_empty() {
+        Ok(BTreeMap::new())
+    } else {
+        source_ends(shard, sources, asks.first().and_then(|ask| ask.source_leader), &wanted).await
+    };
+    let source = match source {
+        Ok(found) => found,
+        Err(error) => {
+            debug!(%error, "the source's ends could not be learnt");
+            shard.refresh_source();
+            asks.iter().for_each(|ask| failed(ask.slot));
+            return;
+        }
+    };
+    for ask in asks {
+        let LocateAsk::Ends { source: needs_source, identity } = ask.what else { continue };
+        let found = source.get(&ask.source).copied();
+        match ends.get(&ask.target) {
+            Some(target) if found.is_some() || !needs_source => {
+                let producer = producers.as_ref().map_or(ProducerAnswer::Unknown, |producers| {
+                    producers.get(&ask.target).map_or(ProducerAnswer::Unknown, |states| answer_of(states, identity))
+                });
+                let located = Located { source: found, target: *target, producer };
+                shard.with(ask.slot, |entry, now| entry.machine.handle_located(now, located));
+            }
+            _ => failed(ask.slot),
+        }
+    }
+}
+
+fn answer_of(states: &[ProducerState], identity: ProducerIdentity) -> ProducerAnswer {
+    states.iter().find(|state| state.producer_id == identity.producer_id).map_or(ProducerAnswer::Absent, |state| {
+        ProducerAnswer::Known { producer_epoch: state.producer_epoch, last_sequence: state.last_sequence }
+    })
+}
+
+async fn source_ends(
+    shard: &Rc<Shard>,
+    connections: &mut Connections,
+    leader: Option<BrokerId>,
+    partitions: &[TopicPartition],
+) -> Result<BTreeMap<TopicPartition, SourceEnds>, String> {
+    let leader = leader.ok_or("the source partition has no leader")?;
+    let connection = connections.to(shard, leader, true).await?;
+    let ask = |query| {
+        let connection = connection.clone();
+        async move {
+            list_offsets(&connection, query, partitions, shard.request_timeout).await.map_err(|error| error.to_string())
+        }
+    };
+    let start = ask(OffsetQuery::Start).await?;
+    let high = ask(OffsetQuery::HighWatermark).await?;
+    let stable = if shard.read_committed { ask(OffsetQuery::LastStable).await? } else { high.clone() };
+    let mut found = BTreeMap::new();
+    for partition in partitions {
+        if let (Some(start), Some(high), Some(stable)) = (
+            good(shard, &start, partition, true),
+            good(shard, &high, partition, true),
+            good(shard, &stable, partition, true),
+        ) {
+            found.insert(
+                partition.clone(),
+                SourceEnds { start, readable_end: stable, high_watermark: high.max(stable) },
+            );
+        }
+    }
+    Ok(found)
+}
+
+type TargetAnswers =
+    (BTreeMap<TopicPartition, TargetEnds>, Option<BTreeMap<TopicPartition, Vec<ProducerState>>>);
+
+async fn target_ends(
+    shard: &Rc<Shard>,
+    connections: &mut Connections,
+    leader: Option<BrokerId>,
+    partitions: &[TopicPartition],
+) -> Result<TargetAnswers, String> {
+    let leader = leader.ok_or("the target partition has no leader")?;
+    let connection = connections.to(shard, leader, false).await?;
+    let ask = |query| {
+        let connection = connection.clone();
+        async move {
+            list_offsets(&connection, query, partitions, shard.request_timeout).await.map_err(|error| error.to_string())
+        }
+    };
+    let start = ask(OffsetQuery::Start).await?;
+    // The end first, then what is replicated of it: asked the other way round, a log that moves could look as if all
+    // of it were replicated.
+    let end = ask(OffsetQuery::End).await?;
+    let high = ask(OffsetQuery::HighWatermark).await?;
+    // Brokers before 2.8 do not know it, others may forbid it: then the tail's headers are read instead.
+    let producers = describe_producers(&connection, partitions, shard.request_timeout).await.ok();
+    let mut found = BTreeMap::new();
+    for partition in partitions {
+        if let (Some(start), Some(end), Some(high_watermark)) = (
+            good(shard, &start, partition, false),
+            good(shard, &end, partition, false),
+            good(shard, &high, partition, false),
+        ) {
+            found.insert(partition.clone(), TargetEnds { start, high_watermark, end });
+        }
+    }
+    Ok((found, producers))
+}
+
+fn good(
+    shard: &Shard,
+    answers: &BTreeMap<TopicPartition, ListedOffset>,
+    partition: &TopicPartition,
+    source: bool,
+) -> Option<i64> {
+    let listed = answers.get(partition)?;
+    if listed.error_code.is_none() {
+        return Some(listed.offset);
+    }
+    match lookup_step(listed.error_code) {
+        LookupStep::RefreshMetadata if source => shard.refresh_source(),
+        LookupStep::RefreshMetadata => shard.refresh_target(),
+        LookupStep::AwaitRights => {}
+    }
+    debug!(topic = partition.topic.as_str(), partition = partition.partition.0, code = %listed.error_code, "look-up refused");
+    None
+}
+
+async fn tail(shard: &Rc<Shard>, connections: &mut Connections, ask: &Ask, from: i64, to: i64) {
+    match read_tail(shard, connections, ask, from, to).await {
+        Ok(headers) => {
+            shard.with(ask.slot, |entry, now| entry.machine.handle_tail(now, headers));
+        }
+        Err(error) => {
+            warn!(
+                topic = ask.target.topic.as_str(),
+                partition = ask.target.partition.0,
+                from,
+                to,
+                error,
+                "the target's tail could not be read"
+            );
+            shard.refresh_target();
+            shard.with(ask.slot, |entry, now| entry.machine.handle_locate_failed(now));
+        }
+    }
+}
+
+/// Reads the headers of the target's batches in a range. A fetch brings payloads too; only headers are kept.
+async fn read_tail(
+    shard: &Rc<Shard>,
+    connections: &mut Connections,
+    ask: &Ask,
+    from: i64,
+    to: i64,
+) -> Result<Vec<BatchHeader>, String> {
+    let leader = ask.target_leader.ok_or("the target partition has no leader")?;
+    let connection = connections.to(shard, leader, false).await?;
+    let version = connection
+        .negotiate::<FetchRequest>(FIRST_VERSION_WITH_IDS - 1)
+        .map_err(|error| error.to_string())?;
+    let limits = FetchLimits {
+        wait_ms: 500,
+        bytes_min: 1,
+        bytes_max: TAIL_RESPONSE_BYTES,
+        read_committed: false,
+        rack: String::new(),
+    };
+    let mut headers = Vec::new();
+    let mut next = from;
+    let mut empty = 0;
+    while next < to {
+        let mut session = FetchSession::default();
+        let want = Want {
+            fetch_offset: next,
+            partition_bytes_max: TAIL_RESPONSE_BYTES,
+            current_leader_epoch: LeaderEpoch::NONE,
+            last_fetched_epoch: LeaderEpoch::NONE,
+        };
+        session.want(&ask.target, TopicId::ZERO, Some(want));
+        let mut request = session.next_request(version, &limits);
+        // No session: the broker should keep nothing for a read this short.
+        request.session_epoch = -1;
+        let reply = connection
+            .begin(version, &request, Vec::new(), TAIL_ANSWER_MAX, shard.request_timeout)
+            .map_err(|error| error.to_string())?
+            .await
+            .map_err(|error| error.to_string())?;
+        let answer = FetchResponse::decode(reply.body, version).map_err(|error| error.to_string())?;
+        let partition = answer
+            .topics
+            .into_iter()
+            .flat_map(|topic| topic.partitions)
+            .next()
+            .ok_or("the answer names no partition")?;
+        if !partition.error_code.is_none() {
+            return Err(partition.error_code.to_string());
+        }
+        let before = next;
+        next = collect(partition.records, next, to, &mut headers)?;
+        if next == before {
+            empty += 1;
+            if empty > 10 {
+                return Err(format!("the log gives nothing at offset {next}"));
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+    Ok(headers)
+}
+
+fn collect(records: Bytes, from: i64, to: i64, headers: &mut Vec<BatchHeader>) -> Result<i64, String> {
+    let mut next = from;
+    for entry in walk(records) {
+        match entry.map_err(|error| error.to_string())? {
+            WalkEntry::Batch(batch) => {
+                if batch.header.next_offset() <= next {
+                    continue;
+                }
+                if next >= to {
+                    break;
+                }
+                if headers.len() >= TAIL_BATCHES_MAX {
+                    return Err(format!("more than {TAIL_BATCHES_MAX} batches lie behind the anchor"));
+                }
+                next = batch.header.next_offset();
+                headers.push(batch.header);
+            }
+            WalkEntry::Legacy { base_offset, magic, .. } => {
+                return Err(format!("the batch at offset {base_offset} is in the old format {magic}"));
+            }
+        }
+    }
+    Ok(next)
+}

@@ -1,0 +1,446 @@
+//! Reconciling: learn what the target holds, then send only what it lacks (`design.md` 4).
+//!
+//! Whatever the cause (start, takeover, unknown outcome, another leader, error 45, an unexpected base offset), the way is
+//! the same. The base is the last position known for sure: what was acknowledged in this incarnation, else the anchor.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{
+    machine::{LOSSES_MAX, Lost, PartitionMachine, Phase, StartAt, TargetNotEmpty},
+    state::StopReason,
+};
+use crate::{
+    batch::{BatchHeader, HEADER_LEN, ProducerIdentity, sequence},
+    mirror::anchor::Position,
+    protocol::LeaderEpoch,
+};
+
+/// What a look-up must find out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LocateAsk {
+    /// Where the target's log begins and ends, and what its leader knows of our producer; with `source`, also where
+    /// the source's log begins and ends.
+    Ends {
+        /// Whether the source's ends are needed.
+        source: bool,
+        /// Whose state to look for.
+        identity: ProducerIdentity,
+    },
+    /// The headers of the target's batches in a range of offsets.
+    Tail {
+        /// First offset.
+        from: i64,
+        /// Offset after the last.
+        to: i64,
+    },
+    /// Where the source's log begins and ends.
+    Source,
+}
+
+/// Where the source's log begins and ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SourceEnds {
+    /// First offset that exists.
+    pub start: i64,
+    /// End of what may be copied: last stable offset or high watermark, as the isolation level says.
+    pub readable_end: i64,
+    /// High watermark.
+    pub high_watermark: i64,
+}
+
+/// Where the target's log begins and ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TargetEnds {
+    /// First offset that exists.
+    pub start: i64,
+    /// What is replicated.
+    pub high_watermark: i64,
+    /// What the leader holds.
+    pub end: i64,
+}
+
+/// What the target's leader says of a producer id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProducerAnswer {
+    /// It could not be asked (too old, or no right).
+    Unknown,
+    /// It does not know the id: expired, never written, or another log.
+    Absent,
+    /// It knows it.
+    Known {
+        /// The newest epoch that wrote.
+        producer_epoch: i16,
+        /// Sequence of the last record.
+        last_sequence: i32,
+    },
+}
+
+/// The answer to [`LocateAsk::Ends`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Located {
+    /// If it was asked for.
+    pub source: Option<SourceEnds>,
+    /// Always.
+    pub target: TargetEnds,
+    /// Always.
+    pub producer: ProducerAnswer,
+}
+
+/// What the target holds behind the position, to be found again in the source.
+#[derive(Debug)]
+pub(super) enum Expected {
+    /// Only we wrote, so many records.
+    Count { remaining: i64 },
+    /// These batches.
+    Headers { batches: VecDeque<BatchHeader> },
+}
+
+/// Whether a source batch is what the target holds next.
+pub(super) enum Matched {
+    Yes { complete: bool },
+    No { why: String },
+}
+
+/// How long the source may have nothing more while the target still holds unmatched batches: its high watermark may
+/// lag after an election.
+pub(super) const MATCH_PATIENCE: Duration = Duration::from_secs(30);
+
+impl Expected {
+    /// Compares the batch that would be sent with what the target holds (match, don't count: `design.md` 4).
+    pub(super) fn compare(&mut self, head: &[u8; HEADER_LEN], before: &Position, source: &BatchHeader) -> Matched {
+        match self {
+            Self::Count { remaining } => {
+                *remaining -= i64::from(source.records_count);
+                if *remaining < 0 {
+                    return Matched::No {
+                        why: format!(
+                            "the source batch at offset {} has {} records more than the target holds; the source was \
+                             compacted since",
+                            source.base_offset, -*remaining
+                        ),
+                    };
+                }
+                Matched::Yes { complete: *remaining == 0 }
+            }
+            Self::Headers { batches } => {
+                let Some(stored) = batches.pop_front() else {
+                    return Matched::No { why: "nothing was left to match".to_owned() };
+                };
+                match sent_equals_stored(head, before, &stored) {
+                    Ok(()) => Matched::Yes { complete: batches.is_empty() },
+                    Err(why) => Matched::No {
+                        why: format!(
+                            "the target's batch at offset {} is not the source's batch at offset {}: {why}",
+                            stored.base_offset, source.base_offset
+                        ),
+                    },
+                }
+            }
+        }
+    }
+
+    fn describe(&self) -> String {
+        match self {
+            Self::Count { remaining } => format!("{remaining} records"),
+            Self::Headers { batches } => format!("{} batches", batches.len()),
+        }
+    }
+}
+
+/// Whether a stored batch is the one we would send at this position. The checksum covers everything the broker keeps;
+/// where it does not agree, the target topic may rewrite batches (another codec, LogAppendTime), and then identity,
+/// sequence and count must.
+fn sent_equals_stored(head: &[u8; HEADER_LEN], before: &Position, stored: &BatchHeader) -> Result<(), &'static str> {
+    let Some(sent) = BatchHeader::parse(head) else { return Err("the header cannot be read") };
+    if stored.base_offset != before.target_next {
+        return Err("it stands at another offset");
+    }
+    if (stored.producer_id, stored.producer_epoch, stored.base_sequence)
+        != (sent.producer_id, sent.producer_epoch, sent.base_sequence)
+    {
+        return Err("another identity or sequence wrote it");
+    }
+    if stored.records_count != sent.records_count || stored.last_offset_delta != sent.last_offset_delta {
+        return Err("it has another number of records");
+    }
+    let rewritten = stored.codec() != sent.codec()
+        || stored.batch_length != sent.batch_length
+        || stored.is_log_append_time()
+        || stored.max_timestamp != sent.max_timestamp;
+    if stored.crc != sent.crc && !rewritten {
+        return Err("its bytes differ");
+    }
+    Ok(())
+}
+
+impl PartitionMachine {
+    /// What should be looked up now; `None` while nothing is, or the answer is awaited.
+    #[must_use]
+    pub fn locate_want(&self, now: Instant) -> Option<LocateAsk> {
+        match &self.phase {
+            Phase::Locating { not_before, asked: false, .. } if *not_before <= now => Some(LocateAsk::Ends {
+                source: self.goal.is_none() || (!self.located && self.spec.anchor.is_none()),
+                identity: self.identity,
+            }),
+            Phase::ReadingTail { from, to, asked: false, not_before } if *not_before <= now => {
+                Some(LocateAsk::Tail { from: *from, to: *to })
+            }
+            Phase::Matching { .. } | Phase::Anchoring | Phase::Copying if self.ask_source => Some(LocateAsk::Source),
+            _ => None,
+        }
+    }
+
+    /// The look-up was begun; until its answer comes none is wanted.
+    pub fn locate_begun(&mut self) {
+        match &mut self.phase {
+            Phase::Locating { asked, .. } | Phase::ReadingTail { asked, .. } => *asked = true,
+            // The fetch is on hold while the source is asked; another failure asks again.
+            _ => self.ask_source = false,
+        }
+    }
+
+    /// A look-up failed; it is tried again after a pause.
+    pub fn handle_locate_failed(&mut self, now: Instant) {
+        let delay = self.backoff.next_delay();
+        match &mut self.phase {
+            Phase::Locating { not_before, asked, .. } | Phase::ReadingTail { not_before, asked, .. } => {
+                *asked = false;
+                *not_before = now + delay;
+            }
+            _ => {}
+        }
+    }
+
+    /// The answer to [`LocateAsk::Ends`].
+    pub fn handle_located(&mut self, now: Instant, located: Located) {
+        if !matches!(self.phase, Phase::Locating { asked: true, .. }) {
+            return;
+        }
+        if let Some(source) = located.source {
+            self.high_watermark = source.high_watermark;
+            self.last_stable_offset = source.readable_end;
+            self.goal.get_or_insert(source.readable_end);
+        }
+        let target = located.target;
+        if target.high_watermark != target.end {
+            // What is above the high watermark may still vanish, or be joined by requests of ours on their way.
+            let delay = self.backoff.next_delay();
+            self.phase = Phase::Locating { not_before: now + delay, asked: false, awaiting_high_watermark: true };
+            return;
+        }
+        if !self.located && self.spec.anchor.is_none() {
+            self.first_start(now, located);
+            return;
+        }
+        let base = self.acked;
+        if target.end < base.target_next {
+            self.stop(now, StopReason::TargetTruncated { expected: base.target_next, end: target.end });
+            return;
+        }
+        let landed = target.end - base.target_next;
+        if landed == 0 {
+            self.begin_copying(base, self.acked_epoch);
+            return;
+        }
+        let only_us = matches!(located.producer, ProducerAnswer::Known { producer_epoch, last_sequence }
+            if producer_epoch == self.identity.producer_epoch
+                && i64::from(sequence::distance(base.next_sequence, sequence::advance(last_sequence, 1))) == landed);
+        if only_us {
+            if !self.in_flight.is_empty() && self.adopt_in_flight(landed) {
+                return;
+            }
+            if self.in_flight.is_empty() {
+                self.begin_matching(now, Expected::Count { remaining: landed });
+                return;
+            }
+        }
+        if target.start > base.target_next {
+            let why = format!(
+                "the target holds offsets {} to {}; what was written from {} on is gone there",
+                target.start, target.end, base.target_next
+            );
+            self.stop(now, StopReason::PositionUnknown { why });
+            return;
+        }
+        self.phase =
+            Phase::ReadingTail { from: base.target_next, to: target.end, asked: false, not_before: now };
+    }
+
+    /// No anchor: an empty target begins at the source's start; another one is somebody's decision.
+    fn first_start(&mut self, now: Instant, located: Located) {
+        let Some(source) = located.source else {
+            // The driver always asks for it here; ask again rather than guess.
+            self.handle_locate_failed(now);
+            return;
+        };
+        let target = located.target;
+        if target.end > target.start && self.settings.target_not_empty == TargetNotEmpty::Stop {
+            self.stop(now, StopReason::TargetNotEmpty { start: target.start, end: target.end });
+            return;
+        }
+        let source_next = match self.settings.start {
+            StartAt::Latest if !self.spec.appeared_later => source.readable_end,
+            StartAt::Latest | StartAt::Earliest => source.start,
+        };
+        let mut next_sequence = sequence::of_offset(source_next);
+        if let ProducerAnswer::Known { producer_epoch, .. } = located.producer {
+            // An earlier life of this copy, whose anchor is lost. A new epoch starts its own sequences, at 0.
+            match producer_epoch.checked_add(1) {
+                Some(epoch) => self.identity.producer_epoch = epoch,
+                None => {
+                    self.identity.producer_id ^= 1;
+                    self.identity.producer_epoch = 0;
+                }
+            }
+            next_sequence = 0;
+        }
+        let position = Position { source_next, target_next: target.end, next_sequence };
+        self.begin_copying(position, LeaderEpoch::NONE);
+    }
+
+    /// Only we wrote since the base, so many records: if that is a whole number of the batches in flight, they are
+    /// what landed.
+    fn adopt_in_flight(&mut self, landed: i64) -> bool {
+        let Some(count) = self.landed_prefix(landed) else { return false };
+        self.adopt(count);
+        true
+    }
+
+    fn landed_prefix(&self, landed: i64) -> Option<usize> {
+        let mut sum = 0_i64;
+        for (index, batch) in self.in_flight.iter().enumerate() {
+            sum += i64::from(batch.records);
+            if sum == landed {
+                return Some(index + 1);
+            }
+            if sum > landed {
+                return None;
+            }
+        }
+        None
+    }
+
+    fn adopt(&mut self, count: usize) {
+        for _ in 0..count {
+            self.acknowledge_first(false);
+        }
+        self.begin_copying(self.acked, self.acked_epoch);
+    }
+
+    /// The answer to [`LocateAsk::Tail`]: the headers of all batches in the range, in order.
+    pub fn handle_tail(&mut self, now: Instant, tail: Vec<BatchHeader>) {
+        let Phase::ReadingTail { from, to, asked: true, .. } = self.phase else { return };
+        let mut next = from;
+        for header in &tail {
+            if (header.producer_id, header.producer_epoch)
+                != (self.identity.producer_id, self.identity.producer_epoch)
+            {
+                self.stop(now, StopReason::ForeignWrite { offset: header.base_offset });
+                return;
+            }
+            if header.base_offset != next {
+                let why = format!("the target's log has no batch that begins at offset {next}");
+                self.stop(now, StopReason::PositionUnknown { why });
+                return;
+            }
+            next = header.next_offset();
+        }
+        if next != to {
+            // The log moved while it was read: look again.
+            self.handle_locate_failed(now);
+            self.phase = Phase::Locating { not_before: now, asked: false, awaiting_high_watermark: false };
+            return;
+        }
+        if self.in_flight.is_empty() {
+            self.begin_matching(now, Expected::Headers { batches: tail.into() });
+            return;
+        }
+        let fits = tail.len() <= self.in_flight.len()
+            && tail.iter().zip(&self.in_flight).all(|(stored, sent)| {
+                stored.base_offset == sent.before.target_next
+                    && stored.base_sequence == sent.before.next_sequence
+                    && stored.records_count == sent.records
+                    && (stored.crc == sent.crc || stored.is_log_append_time() || stored.total_size() != sent.bytes)
+            });
+        if fits {
+            self.adopt(tail.len());
+        } else {
+            let why = format!("{} batches behind offset {from} are not those that were in flight", tail.len());
+            self.stop(now, StopReason::PositionUnknown { why });
+        }
+    }
+
+    fn begin_matching(&mut self, now: Instant, expected: Expected) {
+        self.prepared = self.acked;
+        self.taken_epoch = self.acked_epoch;
+        self.match_until = Some(now + MATCH_PATIENCE);
+        self.phase = Phase::Matching { expected };
+    }
+
+    /// Everything the target holds was found in the source.
+    pub(super) fn matched(&mut self) {
+        self.match_until = None;
+        self.mark_anchor();
+        let (position, epoch) = (self.acked, self.acked_epoch);
+        self.begin_copying(position, epoch);
+    }
+
+    /// The source has nothing more, and the target's batches are not all found.
+    pub(super) fn handle_match_timeout(&mut self, now: Instant) {
+        let Phase::Matching { expected } = &self.phase else {
+            self.match_until = None;
+            return;
+        };
+        if self.readable_end() >= 0 && self.prepared.source_next >= self.readable_end() {
+            let why = format!(
+                "the source ends at offset {}, but the target holds {} more",
+                self.prepared.source_next,
+                expected.describe()
+            );
+            self.stop(now, StopReason::PositionUnknown { why });
+        } else {
+            self.match_until = Some(now + MATCH_PATIENCE);
+        }
+    }
+
+    /// The answer to [`LocateAsk::Source`]: why an offset was out of range.
+    pub fn handle_source_ends(&mut self, now: Instant, ends: SourceEnds) {
+        if !matches!(self.phase, Phase::Matching { .. } | Phase::Anchoring | Phase::Copying) {
+            return;
+        }
+        let position = self.prepared.source_next;
+        self.high_watermark = ends.high_watermark;
+        self.last_stable_offset = ends.readable_end;
+        if position < ends.start {
+            if let Phase::Matching { .. } = self.phase {
+                let why = format!(
+                    "the source begins at offset {}; what the target holds was written from {position} on",
+                    ends.start
+                );
+                self.stop(now, StopReason::PositionUnknown { why });
+                return;
+            }
+            // Retention overtook the copy. Stopping would lose more (`design.md` 6): go on, loudly.
+            let lost = Lost { from: position, to: ends.start };
+            self.progress.lost_records += u64::try_from(lost.to - lost.from).unwrap_or(0);
+            if self.losses.len() < LOSSES_MAX {
+                self.losses.push(lost);
+            }
+            self.skip_to(ends.start);
+            self.fetch_succeeded();
+        } else if position > ends.high_watermark {
+            self.stop_behind_queue(now, StopReason::SourceTruncated { position, end: ends.high_watermark });
+        }
+    }
+
+    /// The source's history is another one than what was copied.
+    pub fn handle_diverged(&mut self, now: Instant, end_offset: i64) {
+        if matches!(self.phase, Phase::Matching { .. } | Phase::Anchoring | Phase::Copying) {
+            let position = self.prepared.source_next;
+            self.stop_behind_queue(now, StopReason::SourceTruncated { position, end: end_offset });
+        }
+    }
+}

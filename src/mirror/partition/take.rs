@@ -1,0 +1,234 @@
+//! The walk over what was fetched: decide for each batch, from its header alone (`batch-forwarding.md` 2.4).
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::{
+    locate::Matched,
+    machine::{PartitionMachine, Phase, Queued},
+    state::{OpenPathReason, StopReason},
+};
+use crate::{
+    batch::{AbortFilter, Batch, Codec, Entry, Fate, seal, sequence, walk},
+    mirror::{anchor::Position, budget::FrameHold},
+    protocol::{AbortedTransaction, LeaderEpoch},
+};
+
+/// Attempts at a damaged batch before the partition stops: damage on the way differs from try to try, damage on the
+/// disk does not.
+const CORRUPT_ATTEMPTS_MAX: u32 = 3;
+/// No batch is larger than this on any broker with sane settings (`message.max.bytes`); the limit of one fetch stops
+/// growing here.
+const PARTITION_BYTES_CEILING: i32 = 128 << 20;
+
+/// One partition's share of a fetch answer.
+#[derive(Debug)]
+pub struct Fetched {
+    /// The offset the answer is for.
+    pub fetch_offset: i64,
+    /// Batches as the broker stores them; the last may be cut off.
+    pub records: Bytes,
+    /// Aborted transactions that overlap them; empty unless read committed was asked for.
+    pub aborted: Vec<AbortedTransaction>,
+    /// Of the source.
+    pub high_watermark: i64,
+    /// Of the source; -1 where the broker does not say.
+    pub last_stable_offset: i64,
+    /// Keeps the frame counted while batches of it are held.
+    pub hold: Option<FrameHold>,
+}
+
+/// What the walk does after a batch.
+enum Next {
+    Go,
+    End,
+}
+
+impl PartitionMachine {
+    /// Takes what was fetched. An answer to a question that a rewind has made stale is dropped.
+    pub fn handle_fetched(&mut self, now: Instant, fetched: Fetched) {
+        let flowing = matches!(self.phase, Phase::Matching { .. } | Phase::Anchoring | Phase::Copying);
+        if !flowing || self.blocked.is_some() || fetched.fetch_offset != self.prepared.source_next {
+            self.progress.bytes_in_vain += fetched.records.len() as u64;
+            return;
+        }
+        self.fetch_succeeded();
+        self.high_watermark = fetched.high_watermark;
+        self.last_stable_offset =
+            if fetched.last_stable_offset < 0 { fetched.high_watermark } else { fetched.last_stable_offset };
+        let aborted = if self.settings.shape.read_committed { fetched.aborted } else { Vec::new() };
+        let mut filter = AbortFilter::new(aborted);
+        let mut entries = walk(fetched.records);
+        let mut whole = 0_usize;
+        while let Some(entry) = entries.next() {
+            whole += 1;
+            match entry {
+                Ok(Entry::Batch(batch)) => {
+                    if matches!(self.take(now, &batch, &mut filter, fetched.hold.as_ref()), Next::End) {
+                        return;
+                    }
+                }
+                Ok(Entry::Legacy { base_offset, magic, .. }) => {
+                    let reason = OpenPathReason::OldFormat { magic };
+                    self.stop_behind_queue(now, StopReason::NeedsOpenPath { offset: base_offset, reason });
+                    return;
+                }
+                Err(error) => {
+                    self.corrupt(now, error.base_offset, &error.to_string());
+                    return;
+                }
+            }
+        }
+        let cut_off = entries.cut_off();
+        self.progress.bytes_in_vain += cut_off as u64;
+        if whole > 0 {
+            self.partition_bytes_max = self.partition_bytes_first;
+        } else if cut_off > 0 {
+            // Brokers give the first batch whole; those that do not need to be asked for more.
+            self.partition_bytes_max = self.partition_bytes_max.saturating_mul(2).min(PARTITION_BYTES_CEILING);
+        }
+    }
+
+    fn take(&mut self, now: Instant, batch: &Batch, filter: &mut AbortFilter, hold: Option<&FrameHold>) -> Next {
+        let header = &batch.header;
+        // Judged even if skipped: a transaction may begin in a batch that was taken before.
+        let fate = filter.judge(batch);
+        if header.last_offset() < self.prepared.source_next {
+            return Next::Go;
+        }
+        self.progress.bytes_in += batch.bytes.len() as u64;
+        // (E) The control bit comes before everything else: sealing a marker would hide it from the target
+        // (`broker-experiments.md` section 0.1).
+        match fate {
+            Fate::Control => {
+                self.progress.control_batches += 1;
+                self.pass_over(header.next_offset(), header.partition_leader_epoch);
+                return Next::Go;
+            }
+            Fate::Aborted => {
+                self.progress.aborted_records += u64::try_from(header.records_count).unwrap_or(0);
+                self.pass_over(header.next_offset(), header.partition_leader_epoch);
+                return Next::Go;
+            }
+            Fate::Data if header.is_empty() => {
+                self.pass_over(header.next_offset(), header.partition_leader_epoch);
+                return Next::Go;
+            }
+            Fate::Data => {}
+        }
+        if let Err(error) = batch.verify_crc() {
+            self.corrupt(now, header.base_offset, &error.to_string());
+            return Next::End;
+        }
+        self.corrupt_attempts = 0;
+        if let Some(reason) = self.open_path_reason(batch) {
+            self.stop_behind_queue(now, StopReason::NeedsOpenPath { offset: header.base_offset, reason });
+            return Next::End;
+        }
+        let head = match seal(batch, self.identity, self.prepared.next_sequence) {
+            Ok(head) => head,
+            Err(refused) => {
+                // Unreachable after the checks above; a stop is safer than a guess.
+                self.stop_behind_queue(now, StopReason::PositionUnknown { why: refused.to_string() });
+                return Next::End;
+            }
+        };
+        let before = self.prepared;
+        let after = Position {
+            source_next: header.next_offset(),
+            target_next: before.target_next.saturating_add(i64::from(header.records_count)),
+            next_sequence: sequence::advance(before.next_sequence, header.records_count),
+        };
+        let leader_epoch = LeaderEpoch(header.partition_leader_epoch);
+        if let Phase::Matching { expected } = &mut self.phase {
+            return match expected.compare(&head, &before, header) {
+                Matched::Yes { complete } => {
+                    self.count_run(header.base_offset, before.target_next);
+                    self.prepared = after;
+                    self.acked = after;
+                    self.acked_epoch = leader_epoch;
+                    self.taken_epoch = leader_epoch;
+                    if complete {
+                        self.matched();
+                    }
+                    Next::Go
+                }
+                Matched::No { why } => {
+                    self.stop(now, StopReason::PositionUnknown { why });
+                    Next::End
+                }
+            };
+        }
+        self.prepared = after;
+        self.taken_epoch = leader_epoch;
+        self.queue_bytes += batch.bytes.len();
+        self.queue.push_back(Queued {
+            source_base: header.base_offset,
+            before,
+            after,
+            records: header.records_count,
+            head,
+            batch: batch.bytes.clone(),
+            max_timestamp: header.max_timestamp,
+            leader_epoch,
+            hold: hold.cloned(),
+        });
+        Next::Go
+    }
+
+    /// The source position moves over something that is not copied; it counts as acknowledged with what came before.
+    fn pass_over(&mut self, next_offset: i64, epoch: i32) {
+        let epoch = LeaderEpoch(epoch);
+        self.prepared.source_next = next_offset;
+        self.taken_epoch = epoch;
+        if let Some(last) = self.queue.back_mut() {
+            last.after.source_next = next_offset;
+            last.leader_epoch = epoch;
+        } else if let Some(last) = self.in_flight.back_mut() {
+            last.after.source_next = next_offset;
+            last.leader_epoch = epoch;
+        } else {
+            self.acked.source_next = next_offset;
+            self.acked_epoch = epoch;
+            self.mark_anchor();
+        }
+    }
+
+    /// As [`Self::pass_over`], to where the source's log begins now.
+    pub(super) fn skip_to(&mut self, start: i64) {
+        self.pass_over(start, LeaderEpoch::NONE.0);
+    }
+
+    /// Why this batch cannot go as it is; the order is that of `batch-forwarding.md` 2.4.
+    fn open_path_reason(&self, batch: &Batch) -> Option<OpenPathReason> {
+        let header = &batch.header;
+        if header.is_thinned() {
+            return Some(OpenPathReason::Thinned);
+        }
+        if header.base_offset < self.prepared.source_next {
+            return Some(OpenPathReason::StartsBefore);
+        }
+        if let Codec::Unknown(_) = header.codec() {
+            return Some(OpenPathReason::Codec(header.codec()));
+        }
+        if let Some(limit) = self.spec.target_batch_bytes_max
+            && batch.bytes.len() > limit
+        {
+            return Some(OpenPathReason::TooLarge { bytes: batch.bytes.len(), limit });
+        }
+        if header.is_log_append_time() && !self.settings.shape.sealed_append_time {
+            return Some(OpenPathReason::LogAppendTime);
+        }
+        None
+    }
+
+    /// The bytes of a batch do not fit its checksum, or are no batch: fetch it again, a few times.
+    fn corrupt(&mut self, now: Instant, offset: i64, why: &str) {
+        self.corrupt_attempts += 1;
+        if self.corrupt_attempts >= CORRUPT_ATTEMPTS_MAX {
+            self.stop_behind_queue(now, StopReason::SourceCorrupt { offset, why: why.to_owned() });
+        } else {
+            self.delay_fetch(now, why);
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! What workers and the control thread tell each other about partitions.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{sync::oneshot, time::Instant};
+
+use super::{
+    anchor::Anchor,
+    partition::{Break, Lost, PartitionSpec, PartitionState, Progress, StopReason},
+};
+
+/// A partition of one flow, numbered by the control thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Slot(pub(crate) u32);
+
+/// From the control thread to a worker's shard of a flow.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Copy these from now on. With a reason, only show it.
+    Assign(Vec<(Slot, PartitionSpec, Option<StopReason>)>),
+    /// Stop these: settle what is in flight, offer last anchors, then say so.
+    Revoke { slots: Vec<Slot>, done: oneshot::Sender<()> },
+    /// What became of offered anchors.
+    Anchored(Vec<AnchorOutcome>),
+}
+
+/// An anchor to be committed, with the breaks that must be written first.
+#[derive(Debug, Clone)]
+pub(crate) struct AnchorOffer {
+    pub(crate) slot: Slot,
+    pub(crate) anchor: Anchor,
+    pub(crate) breaks: Vec<Break>,
+    pub(crate) tail_bytes: u64,
+}
+
+/// What became of an offer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AnchorOutcome {
+    pub(crate) slot: Slot,
+    /// As offered, if it is durable.
+    pub(crate) durable: Option<(usize, u64)>,
+}
+
+/// From a worker's shard to the control thread.
+#[derive(Debug)]
+pub(crate) enum Report {
+    /// Please commit.
+    Anchors(Vec<AnchorOffer>),
+    /// Partitions whose state or counters changed.
+    Partitions(Vec<(Slot, PartitionReport)>),
+    /// Leaders should be learnt anew.
+    RefreshSource,
+    /// Leaders should be learnt anew.
+    RefreshTarget,
+}
+
+/// One partition as seen from outside.
+#[derive(Debug, Clone)]
+pub struct PartitionReport {
+    /// What it is doing.
+    pub state: PartitionState,
+    /// Next source offset to copy.
+    pub source_next: i64,
+    /// Offsets between it and the source's end.
+    pub lag: i64,
+    /// Timestamp in milliseconds of the newest record copied; -1 if none.
+    pub newest_timestamp: i64,
+    /// Counters.
+    pub progress: Progress,
+    /// Losses at the source, oldest first, the first few.
+    pub losses: Vec<Lost>,
+    /// The end of the source as seen at the start is copied.
+    pub reached_goal: bool,
+}
+
+/// Sums over the partitions of a flow.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Totals {
+    /// Partitions of this worker.
+    pub partitions: usize,
+    /// Those that stand for a reason.
+    pub stopped: usize,
+    /// Those with another state than copying or caught up.
+    pub other: usize,
+    /// Sum of lags in records.
+    pub lag: i64,
+    /// Age in milliseconds of the newest record of the partition that is furthest behind, among those with lag.
+    pub lag_ms: i64,
+    /// Sums of counters.
+    pub progress: Progress,
+}
+
+/// A flow as seen from outside.
+#[derive(Debug, Clone)]
+pub struct FlowReport {
+    /// `source->target`.
+    pub name: String,
+    /// What the flow itself is doing.
+    pub state: String,
+    /// Sums.
+    pub totals: Totals,
+    /// Up to a handful of partitions whose state is not ordinary.
+    pub notable: Vec<(String, PartitionState)>,
+}
+
+/// Until when produce requests may be sent: the one value that the control thread and workers share while batches
+/// move. Read once per produce request.
+#[derive(Debug, Clone)]
+pub(crate) struct LeaseClock {
+    base: Instant,
+    until_micros: Arc<AtomicU64>,
+}
+
+impl LeaseClock {
+    /// A clock that allows nothing yet.
+    pub(crate) fn new(base: Instant) -> Self {
+        Self { base, until_micros: Arc::new(AtomicU64::new(0)) }
+    }
+
+    /// Sets the instant; `None` allows nothing from now on.
+    pub(crate) fn set(&self, until: Option<Instant>) {
+        let micros = until.map_or(0, |until| {
+            let since = until.saturating_duration_since(self.base);
+            u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+        });
+        self.until_micros.store(micros, Ordering::Release);
+    }
+
+    /// Whether a request may be sent at `now`.
+    pub(crate) fn allows(&self, now: Instant) -> bool {
+        let until = Duration::from_micros(self.until_micros.load(Ordering::Acquire));
+        now.saturating_duration_since(self.base) < until
+    }
+}

@@ -1,0 +1,653 @@
+//! One flow's partitions on one worker thread, and what they want of fetchers, lanes and look-ups.
+//!
+//! Everything here lives on one thread; nothing is locked or shared on the path of a batch. After every event the
+//! partition's getters are read in one place, [`Shard::touch`], which queues it where it wants something. No borrow is
+//! held over an await.
+
+use std::{
+    cell::{Cell, RefCell},
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap},
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::{
+    sync::{Notify, mpsc, watch},
+    task::JoinSet,
+    time::{Instant, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, debug, info, info_span, warn};
+
+use super::{
+    budget::Account,
+    lookup::Lookups,
+    partition::{PartitionMachine, PartitionSettings, PartitionState},
+    report::{AnchorOffer, Command, LeaseClock, PartitionReport, Report, Slot},
+    settings::{FetchSettings, ProduceSettings},
+    sink::{Lane, LaneKey},
+    source::Fetcher,
+};
+use crate::{
+    backoff,
+    client::{ClusterSnapshot, fetch_session::Want},
+    net::Dialer,
+    protocol::{BrokerId, LeaderEpoch, TopicPartition},
+    wall_clock,
+};
+
+/// How often changed partitions are told to the control thread.
+const REPORT_INTERVAL: Duration = Duration::from_millis(250);
+
+/// What a shard is told when it is made.
+pub(crate) struct ShardConfig {
+    pub(crate) flow: Arc<str>,
+    pub(crate) partition: PartitionSettings,
+    pub(crate) fetch: FetchSettings,
+    pub(crate) produce: ProduceSettings,
+    pub(crate) client_rack: Option<String>,
+    pub(crate) anchor_interval: Duration,
+    pub(crate) anchor_bytes: u64,
+    pub(crate) memory_bytes: usize,
+    pub(crate) request_timeout: Duration,
+    pub(crate) idle_max: Duration,
+    pub(crate) source_dialer: Dialer,
+    pub(crate) target_dialer: Dialer,
+    pub(crate) source: watch::Receiver<Arc<ClusterSnapshot>>,
+    pub(crate) target: watch::Receiver<Arc<ClusterSnapshot>>,
+    pub(crate) lease: LeaseClock,
+    pub(crate) commands: mpsc::Receiver<Command>,
+    pub(crate) reports: mpsc::Sender<Report>,
+    pub(crate) stop: CancellationToken,
+}
+
+/// A partition with its places.
+pub(crate) struct Entry {
+    pub(crate) machine: PartitionMachine,
+    /// The leader's epoch on the source, as last known.
+    source_epoch: LeaderEpoch,
+    /// Whose fetch session it belongs to.
+    fetcher: Option<Rc<Fetcher>>,
+    /// Read from this follower until then (KIP-392).
+    pub(crate) replica: Option<(BrokerId, Instant)>,
+    pub(crate) lane: Option<Rc<Lane>>,
+    /// Leaders may have changed since it was placed.
+    misplaced: bool,
+    /// It is in its lane's queue.
+    pub(crate) ready: bool,
+    anchor_pending: bool,
+    timer: Option<Instant>,
+    shown: Option<PartitionState>,
+}
+
+pub(crate) struct Shard {
+    pub(crate) flow: Arc<str>,
+    pub(crate) fetch: FetchSettings,
+    pub(crate) produce: ProduceSettings,
+    pub(crate) client_rack: Option<String>,
+    pub(crate) read_committed: bool,
+    pub(crate) request_timeout: Duration,
+    pub(crate) idle_max: Duration,
+    pub(crate) source_dialer: Dialer,
+    pub(crate) target_dialer: Dialer,
+    pub(crate) budget: Rc<Account>,
+    pub(crate) lease: LeaseClock,
+    /// Fetchers that wait for memory.
+    pub(crate) memory: Notify,
+    /// Grows with the round trip to the source: what may wait for sending in one partition.
+    pub(crate) queue_bytes_max: Cell<usize>,
+    pub(crate) lookups: Lookups,
+    pub(crate) stop: CancellationToken,
+    settings: Rc<PartitionSettings>,
+    lane_share: usize,
+    anchor_interval: Duration,
+    anchor_bytes: u64,
+    source: RefCell<Arc<ClusterSnapshot>>,
+    target: RefCell<Arc<ClusterSnapshot>>,
+    entries: RefCell<BTreeMap<Slot, Entry>>,
+    by_source: RefCell<HashMap<TopicPartition, Slot>>,
+    fetchers: RefCell<HashMap<BrokerId, Rc<Fetcher>>>,
+    lanes: RefCell<HashMap<LaneKey, Rc<Lane>>>,
+    timers: RefCell<BinaryHeap<Reverse<(Instant, Slot)>>>,
+    timer_moved: Notify,
+    anchor_due: RefCell<BTreeSet<Slot>>,
+    anchor_now: Notify,
+    changed: RefCell<BTreeSet<Slot>>,
+    reports: mpsc::Sender<Report>,
+    tasks: RefCell<JoinSet<()>>,
+    /// Look-ups or answers changed the set of revoked partitions.
+    drained: Notify,
+}
+
+impl Shard {
+    /// Runs until `stop` is cancelled and everything in flight has settled. Must run inside a `LocalSet`.
+    pub(crate) async fn run(config: ShardConfig) {
+        let span = info_span!("shard", flow = %config.flow);
+        Self::run_inner(config).instrument(span).await;
+    }
+
+    async fn run_inner(mut config: ShardConfig) {
+        let partition_bytes_max = config.fetch.response_bytes_max;
+        let shard = Rc::new(Self {
+            read_committed: config.partition.shape.read_committed,
+            settings: Rc::new(config.partition),
+            queue_bytes_max: Cell::new(usize::try_from(partition_bytes_max).unwrap_or(usize::MAX)),
+            flow: config.flow,
+            fetch: config.fetch,
+            produce: config.produce,
+            client_rack: config.client_rack,
+            request_timeout: config.request_timeout,
+            idle_max: config.idle_max,
+            source_dialer: config.source_dialer,
+            target_dialer: config.target_dialer,
+            budget: Account::new(config.memory_bytes),
+            lease: config.lease,
+            memory: Notify::new(),
+            lookups: Lookups::default(),
+            stop: config.stop,
+            lane_share: config.memory_bytes / 2,
+            anchor_interval: config.anchor_interval,
+            anchor_bytes: config.anchor_bytes,
+            source: RefCell::new(config.source.borrow_and_update().clone()),
+            target: RefCell::new(config.target.borrow_and_update().clone()),
+            entries: RefCell::default(),
+            by_source: RefCell::default(),
+            fetchers: RefCell::default(),
+            lanes: RefCell::default(),
+            timers: RefCell::default(),
+            timer_moved: Notify::new(),
+            anchor_due: RefCell::default(),
+            anchor_now: Notify::new(),
+            changed: RefCell::default(),
+            reports: config.reports,
+            tasks: RefCell::default(),
+            drained: Notify::new(),
+        });
+        shard.spawn(shard.clone().timers());
+        shard.spawn(shard.clone().reporting());
+        shard.spawn(shard.clone().anchoring());
+        shard.spawn(super::lookup::run(shard.clone()));
+        loop {
+            tokio::select! {
+                biased;
+                command = config.commands.recv() => match command {
+                    Some(command) => shard.command(command),
+                    // The control thread is gone; it has seen to the draining before.
+                    None => break,
+                },
+                changed = config.source.changed() => {
+                    if changed.is_err() { break; }
+                    *shard.source.borrow_mut() = config.source.borrow_and_update().clone();
+                    shard.clusters_changed();
+                }
+                changed = config.target.changed() => {
+                    if changed.is_err() { break; }
+                    *shard.target.borrow_mut() = config.target.borrow_and_update().clone();
+                    shard.clusters_changed();
+                }
+            }
+        }
+        shard.stop.cancel();
+        let mut tasks = std::mem::take(&mut *shard.tasks.borrow_mut());
+        while tasks.join_next().await.is_some() {}
+    }
+
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        let span = tracing::Span::current();
+        let mut tasks = self.tasks.borrow_mut();
+        // Finished fetchers and lanes of brokers that are gone.
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn_local(task.instrument(span));
+    }
+
+    pub(crate) fn source(&self) -> Arc<ClusterSnapshot> {
+        self.source.borrow().clone()
+    }
+
+    pub(crate) fn target(&self) -> Arc<ClusterSnapshot> {
+        self.target.borrow().clone()
+    }
+
+    fn command(self: &Rc<Self>, command: Command) {
+        let now = Instant::now();
+        match command {
+            Command::Assign(partitions) => {
+                let first_bytes = i32::try_from(self.fetch.partition_bytes_max).unwrap_or(i32::MAX);
+                let mut added = Vec::new();
+                for (slot, spec, reason) in partitions {
+                    let source = spec.source.clone();
+                    let machine = match reason {
+                        Some(reason) => PartitionMachine::stopped(self.settings.clone(), spec, reason, now),
+                        None => {
+                            let seed = backoff::entropy();
+                            PartitionMachine::new(self.settings.clone(), spec, first_bytes, seed, now)
+                        }
+                    };
+                    let entry = Entry {
+                        machine,
+                        source_epoch: LeaderEpoch::NONE,
+                        fetcher: None,
+                        replica: None,
+                        lane: None,
+                        misplaced: true,
+                        ready: false,
+                        anchor_pending: false,
+                        timer: None,
+                        shown: None,
+                    };
+                    self.entries.borrow_mut().insert(slot, entry);
+                    self.by_source.borrow_mut().insert(source, slot);
+                    added.push(slot);
+                }
+                for slot in added {
+                    self.touch(slot);
+                }
+            }
+            Command::Revoke { slots, done } => {
+                for slot in &slots {
+                    self.with(*slot, |entry, _| entry.machine.drain());
+                }
+                self.spawn(self.clone().revoke(slots, done));
+            }
+            Command::Anchored(outcomes) => {
+                for outcome in outcomes {
+                    self.with(outcome.slot, |entry, _| {
+                        entry.anchor_pending = false;
+                        match outcome.durable {
+                            Some((breaks, tail_bytes)) => entry.machine.handle_anchored(breaks, tail_bytes),
+                            None => entry.machine.handle_anchor_failed(),
+                        }
+                    });
+                }
+                self.drained.notify_waiters();
+            }
+        }
+    }
+
+    /// Waits until nothing of these is in flight and their last anchors are offered, then forgets them.
+    async fn revoke(self: Rc<Self>, slots: Vec<Slot>, done: tokio::sync::oneshot::Sender<()>) {
+        loop {
+            let drained = self.drained.notified();
+            let left = {
+                let entries = self.entries.borrow();
+                slots.iter().any(|slot| {
+                    entries.get(slot).is_some_and(|entry| {
+                        !entry.machine.is_drained() || entry.machine.wants_anchor() || entry.anchor_pending
+                    })
+                })
+            };
+            if !left {
+                break;
+            }
+            // Anchors that cannot be committed any more must not hold a revocation up for ever: the flow gives up
+            // the wait by its own deadline, drops the answer, and the task ends with the shard.
+            if done.is_closed() {
+                break;
+            }
+            self.anchor_now.notify_one();
+            tokio::select! {
+                () = drained => {}
+                () = tokio::time::sleep(Duration::from_millis(20)) => {}
+            }
+        }
+        for slot in &slots {
+            self.forget(*slot);
+        }
+        // The flow may have given up waiting.
+        let _ = done.send(());
+    }
+
+    fn forget(&self, slot: Slot) {
+        let Some(entry) = self.entries.borrow_mut().remove(&slot) else { return };
+        let spec = entry.machine.spec();
+        if let Some(fetcher) = &entry.fetcher {
+            fetcher.session.borrow_mut().want(&spec.source, spec.source_topic_id, None);
+        }
+        if let Some(lane) = &entry.lane {
+            lane.remove(slot);
+        }
+        self.by_source.borrow_mut().remove(&spec.source);
+        self.changed.borrow_mut().remove(&slot);
+        self.anchor_due.borrow_mut().remove(&slot);
+    }
+
+    /// Runs `event` on a partition, then does what it wants. `None` if the partition is gone.
+    pub(crate) fn with<T>(self: &Rc<Self>, slot: Slot, event: impl FnOnce(&mut Entry, Instant) -> T) -> Option<T> {
+        let now = Instant::now();
+        let result = self.entries.borrow_mut().get_mut(&slot).map(|entry| event(entry, now));
+        if result.is_some() {
+            self.touch(slot);
+        }
+        result
+    }
+
+    /// Looks at a partition without changing it.
+    pub(crate) fn look<T>(&self, slot: Slot, look: impl FnOnce(&mut Entry) -> T) -> Option<T> {
+        self.entries.borrow_mut().get_mut(&slot).map(look)
+    }
+
+    pub(crate) fn slot_of(&self, source: &TopicPartition) -> Option<Slot> {
+        self.by_source.borrow().get(source).copied()
+    }
+
+    /// Reads what a partition wants and queues it there. Called after every event.
+    pub(crate) fn touch(self: &Rc<Self>, slot: Slot) {
+        let now = Instant::now();
+        let mut entries = self.entries.borrow_mut();
+        let Some(entry) = entries.get_mut(&slot) else { return };
+        entry.machine.handle_quiet(now);
+        if entry.misplaced || entry.replica.is_some() {
+            self.place(slot, entry, now);
+        }
+        if entry.machine.locate_want(now).is_some() {
+            self.lookups.push(slot);
+        }
+        if let Some(at) = entry.machine.poll_timeout()
+            && entry.timer != Some(at)
+        {
+            entry.timer = Some(at);
+            self.timers.borrow_mut().push(Reverse((at, slot)));
+            self.timer_moved.notify_one();
+        }
+        if let Some(lane) = &entry.lane
+            && !entry.ready
+            && entry.machine.can_send(wall_clock::now_ms())
+        {
+            entry.ready = true;
+            lane.push(slot);
+        }
+        self.want_fetch(slot, entry, now);
+        if entry.machine.wants_anchor() && !entry.anchor_pending {
+            self.anchor_due.borrow_mut().insert(slot);
+            if entry.machine.wants_anchor_now() || entry.machine.tail_bytes() >= self.anchor_bytes {
+                self.anchor_now.notify_one();
+            }
+        }
+        self.changed.borrow_mut().insert(slot);
+        if entry.machine.is_drained() {
+            self.drained.notify_waiters();
+        }
+    }
+
+    /// Tells the partition's session what is wanted.
+    fn want_fetch(&self, slot: Slot, entry: &Entry, now: Instant) {
+        let Some(fetcher) = &entry.fetcher else { return };
+        let queue_max = self.queue_bytes_max.get();
+        let spec = entry.machine.spec();
+        let gated = entry.lane.as_ref().is_some_and(|lane| lane.gate(slot)) || entry.machine.is_queue_full(queue_max);
+        let want = entry.machine.fetch_want(now, queue_max).filter(|_| !gated);
+        let want = want.map(|(fetch_offset, last_fetched_epoch, partition_bytes_max)| Want {
+            fetch_offset,
+            partition_bytes_max,
+            // A follower may know a newer epoch than ours, or an older one: only the leader is asked to check.
+            current_leader_epoch: if entry.replica.is_some() { LeaderEpoch::NONE } else { entry.source_epoch },
+            last_fetched_epoch,
+        });
+        fetcher.want(&spec.source, spec.source_topic_id, want, gated, now);
+    }
+
+    /// Puts a partition where its leaders are.
+    fn place(self: &Rc<Self>, slot: Slot, entry: &mut Entry, now: Instant) {
+        let (source, target) = (self.source(), self.target());
+        let spec = entry.machine.spec();
+        if entry.replica.is_some_and(|(broker, until)| until <= now || source.endpoint(broker).is_none()) {
+            entry.replica = None;
+        }
+        let known = source.leader(&spec.source);
+        entry.source_epoch = known.map_or(LeaderEpoch::NONE, |leader| leader.epoch);
+        let leader = known.and_then(|leader| leader.leader);
+        let reader = entry.replica.map(|(broker, _)| broker).or(leader);
+        if reader != entry.fetcher.as_ref().map(|fetcher| fetcher.broker) {
+            if let Some(old) = entry.fetcher.take() {
+                old.session.borrow_mut().want(&spec.source, spec.source_topic_id, None);
+            }
+            entry.fetcher = reader.map(|broker| self.fetcher(broker));
+        }
+        let target_leader = target.leader(&spec.target).and_then(|leader| leader.leader);
+        let no_source = leader.is_none().then(|| format!("{} has no leader", spec.source));
+        let no_target = target_leader.is_none().then(|| format!("{} has no leader", spec.target));
+        let key = target_leader.map(|broker| LaneKey {
+            broker,
+            index: u8::try_from(slot.0 % u32::from(self.produce.lanes_per_broker.max(1))).unwrap_or(0),
+        });
+        entry.misplaced = false;
+        if key != entry.lane.as_ref().map(|lane| lane.key) {
+            if entry.machine.has_in_flight() {
+                // What is in flight settles on the old lane first; then the move is made.
+                entry.machine.handle_target_leader_changed(now);
+                entry.misplaced = true;
+            } else {
+                let old = entry.lane.take();
+                if let Some(old) = &old {
+                    old.remove(slot);
+                }
+                entry.ready = false;
+                entry.lane = key.map(|key| self.lane(key));
+                if let Some(lane) = &entry.lane {
+                    lane.pin(slot);
+                }
+                if old.is_some() {
+                    entry.machine.handle_target_leader_changed(now);
+                }
+            }
+        }
+        entry.machine.handle_reach(no_source, no_target);
+    }
+
+    fn fetcher(self: &Rc<Self>, broker: BrokerId) -> Rc<Fetcher> {
+        if let Some(fetcher) = self.fetchers.borrow().get(&broker) {
+            return fetcher.clone();
+        }
+        let fetcher = Rc::new(Fetcher::new(broker));
+        self.fetchers.borrow_mut().insert(broker, fetcher.clone());
+        self.spawn(super::source::run(self.clone(), fetcher.clone()));
+        fetcher
+    }
+
+    fn lane(self: &Rc<Self>, key: LaneKey) -> Rc<Lane> {
+        if let Some(lane) = self.lanes.borrow().get(&key) {
+            return lane.clone();
+        }
+        let lane = Rc::new(Lane::new(key, Account::new(self.lane_share)));
+        self.lanes.borrow_mut().insert(key, lane.clone());
+        self.spawn(super::sink::run(self.clone(), lane.clone()));
+        lane
+    }
+
+    pub(crate) fn lane_of(&self, slot: Slot) -> Option<Rc<Lane>> {
+        self.entries.borrow().get(&slot)?.lane.clone()
+    }
+
+    /// Leaders, topics or brokers changed: look at every partition.
+    fn clusters_changed(self: &Rc<Self>) {
+        let (source, target) = (self.source(), self.target());
+        let slots: Vec<Slot> = self.entries.borrow().keys().copied().collect();
+        for slot in slots {
+            self.with(slot, |entry, now| {
+                let spec = entry.machine.spec();
+                let refused = source.refused.contains_key(&spec.source.topic)
+                    || target.refused.contains_key(&spec.target.topic);
+                entry.misplaced = true;
+                let ids = (source.topic_id(&spec.source.topic), target.topic_id(&spec.target.topic));
+                if !refused {
+                    entry.machine.handle_topics(now, ids.0, ids.1);
+                }
+            });
+        }
+        for fetcher in self.fetchers.borrow().values() {
+            fetcher.wake();
+        }
+        for lane in self.lanes.borrow().values() {
+            lane.wake();
+        }
+    }
+
+    /// Asks the control thread to learn the source's leaders anew.
+    pub(crate) fn refresh_source(&self) {
+        // Full means that such a request is on its way already.
+        let _ = self.reports.try_send(Report::RefreshSource);
+    }
+
+    /// Asks the control thread to learn the target's leaders anew.
+    pub(crate) fn refresh_target(&self) {
+        let _ = self.reports.try_send(Report::RefreshTarget);
+    }
+
+    /// Memory came back: fetchers that wait for it, and partitions whose lane had spent its share, go on.
+    pub(crate) fn memory_returned(self: &Rc<Self>, lane: &Lane) {
+        if self.budget.take_returned() {
+            self.memory.notify_waiters();
+        }
+        for slot in lane.ungated() {
+            self.touch(slot);
+        }
+    }
+
+    async fn timers(self: Rc<Self>) {
+        loop {
+            let next = self.timers.borrow().peek().map(|Reverse((at, _))| *at);
+            let moved = self.timer_moved.notified();
+            match next {
+                Some(at) => tokio::select! {
+                    biased;
+                    () = self.stop.cancelled() => return,
+                    () = moved => continue,
+                    () = sleep_until(at) => {}
+                },
+                None => tokio::select! {
+                    biased;
+                    () = self.stop.cancelled() => return,
+                    () = moved => continue,
+                },
+            }
+            let now = Instant::now();
+            loop {
+                let due = {
+                    let mut timers = self.timers.borrow_mut();
+                    match timers.peek() {
+                        Some(Reverse((at, slot))) if *at <= now => {
+                            let due = (*at, *slot);
+                            timers.pop();
+                            due
+                        }
+                        _ => break,
+                    }
+                };
+                self.with(due.1, |entry, now| {
+                    if entry.timer == Some(due.0) {
+                        entry.timer = None;
+                    }
+                    entry.machine.handle_timeout(now);
+                });
+            }
+        }
+    }
+
+    /// Tells the control thread what changed, a few times a second, and logs changes of state.
+    async fn reporting(self: Rc<Self>) {
+        loop {
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return,
+                () = tokio::time::sleep(REPORT_INTERVAL) => {}
+            }
+            let changed = std::mem::take(&mut *self.changed.borrow_mut());
+            if changed.is_empty() {
+                continue;
+            }
+            let mut rows = Vec::with_capacity(changed.len());
+            for slot in &changed {
+                let mut entries = self.entries.borrow_mut();
+                let Some(entry) = entries.get_mut(slot) else { continue };
+                let state = entry.machine.state();
+                if entry.shown.as_ref().map(PartitionState::code) != Some(state.code()) {
+                    log_state(entry.shown.as_ref(), &state, &entry.machine);
+                    entry.shown = Some(state.clone());
+                }
+                let machine = &entry.machine;
+                rows.push((
+                    *slot,
+                    PartitionReport {
+                        state,
+                        source_next: machine.acked().source_next,
+                        lag: machine.lag(),
+                        newest_timestamp: machine.newest_timestamp(),
+                        progress: *machine.progress(),
+                        losses: machine.losses().to_vec(),
+                        reached_goal: machine.reached_goal(),
+                    },
+                ));
+            }
+            if self.reports.try_send(Report::Partitions(rows)).is_err() {
+                self.changed.borrow_mut().extend(changed);
+            }
+        }
+    }
+
+    /// Offers anchors for committing: those that something waits for at once, the others once an interval.
+    async fn anchoring(self: Rc<Self>) {
+        let mut next = Instant::now() + self.anchor_interval;
+        loop {
+            let urgent = tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return,
+                () = self.anchor_now.notified() => true,
+                () = sleep_until(next) => false,
+            };
+            if !urgent {
+                next = Instant::now() + self.anchor_interval;
+            }
+            let mut offers = Vec::new();
+            let due = std::mem::take(&mut *self.anchor_due.borrow_mut());
+            let mut later = BTreeSet::new();
+            for slot in due {
+                let mut entries = self.entries.borrow_mut();
+                let Some(entry) = entries.get_mut(&slot) else { continue };
+                if entry.anchor_pending || !entry.machine.wants_anchor() {
+                    continue;
+                }
+                let now_due = entry.machine.wants_anchor_now()
+                    || entry.machine.tail_bytes() >= self.anchor_bytes
+                    || entry.machine.is_drained();
+                if urgent && !now_due {
+                    later.insert(slot);
+                    continue;
+                }
+                let Some((anchor, breaks)) = entry.machine.anchor() else { continue };
+                let offer =
+                    AnchorOffer { slot, anchor, breaks: breaks.to_vec(), tail_bytes: entry.machine.tail_bytes() };
+                entry.machine.anchor_taken();
+                entry.anchor_pending = true;
+                offers.push(offer);
+            }
+            self.anchor_due.borrow_mut().extend(later);
+            if offers.is_empty() {
+                continue;
+            }
+            debug!(partitions = offers.len(), "anchors offered");
+            if self.reports.send(Report::Anchors(offers)).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn log_state(before: Option<&PartitionState>, state: &PartitionState, machine: &PartitionMachine) {
+    let spec = machine.spec();
+    let (topic, partition) = (spec.source.topic.as_str(), spec.source.partition.0);
+    match state {
+        PartitionState::Stopped(reason) => {
+            warn!(topic, partition, reason = %reason, remedy = %reason.remedy(), "partition stopped");
+        }
+        // Held by a transaction is what every busy transactional topic is for moments; status and progress show it.
+        PartitionState::AwaitingSource { .. }
+        | PartitionState::AwaitingTarget { .. }
+        | PartitionState::AwaitingAnchor => warn!(topic, partition, state = %state, "partition waits"),
+        _ if before.is_some_and(|before| matches!(before, PartitionState::Stopped(_))) => {
+            info!(topic, partition, state = %state, "partition goes on");
+        }
+        _ => debug!(topic, partition, state = %state, "partition state"),
+    }
+}

@@ -1,0 +1,333 @@
+//! One lane: full requests from the queues of its partitions, a few in flight, answers handed back in order.
+//!
+//! A broker serves one request of a connection at a time, the wait for replicas included, so several requests in
+//! flight only hide the round trip; parallelism comes from several lanes. A partition stays on its lane while anything
+//! of it is in flight.
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeSet, VecDeque},
+    rc::Rc,
+    time::Duration,
+};
+
+use kafka_protocol::messages::ProduceRequest;
+use tokio::{sync::Notify, time::Instant};
+use tracing::{debug, info};
+
+use crate::{
+    backoff::{self, Backoff},
+    client::produce::{ProduceBuilder, SealedBatch, VERSION_MAX},
+    mirror::{
+        budget::Account,
+        partition::{ProduceOutcome, Ticket},
+        report::Slot,
+        shard::Shard,
+    },
+    net::Connection,
+    protocol::{BrokerId, ProduceResponse, TopicPartition},
+    wall_clock,
+};
+
+/// An answer names each partition once, with at most a few error texts.
+const ANSWER_MAX: usize = 16 << 20;
+/// Requests in flight on one lane. Bounded by the window of each partition too; this keeps a lane of thousands of
+/// partitions from queueing without end in a broker.
+const REQUESTS_MAX: usize = 16;
+/// With so many in flight, another request waits until it is worth its cost.
+const EAGER_REQUESTS: usize = 2;
+/// How often a lane whose lease has lapsed looks again.
+const LAPSED_PAUSE: Duration = Duration::from_millis(20);
+
+/// Which lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct LaneKey {
+    pub(crate) broker: BrokerId,
+    pub(crate) index: u8,
+}
+
+/// The queue of one lane.
+pub(crate) struct Lane {
+    pub(crate) key: LaneKey,
+    /// Memory of frames that its partitions hold.
+    pub(crate) account: Rc<Account>,
+    ready: RefCell<VecDeque<Slot>>,
+    pinned: RefCell<BTreeSet<Slot>>,
+    gated: RefCell<BTreeSet<Slot>>,
+    notify: Notify,
+}
+
+impl Lane {
+    pub(crate) fn new(key: LaneKey, account: Rc<Account>) -> Self {
+        Self {
+            key,
+            account,
+            ready: RefCell::default(),
+            pinned: RefCell::default(),
+            gated: RefCell::default(),
+            notify: Notify::new(),
+        }
+    }
+
+    /// A partition has something to send.
+    pub(crate) fn push(&self, slot: Slot) {
+        self.ready.borrow_mut().push_back(slot);
+        self.notify.notify_one();
+    }
+
+    pub(crate) fn pin(&self, slot: Slot) {
+        self.pinned.borrow_mut().insert(slot);
+    }
+
+    pub(crate) fn remove(&self, slot: Slot) {
+        self.pinned.borrow_mut().remove(&slot);
+        self.gated.borrow_mut().remove(&slot);
+        self.ready.borrow_mut().retain(|ready| *ready != slot);
+    }
+
+    pub(crate) fn wake(&self) {
+        self.notify.notify_one();
+    }
+
+    /// Whether the lane's share of memory is spent, so that this partition must not fetch. It is remembered and
+    /// named by [`Self::ungated`] once there is room.
+    pub(crate) fn gate(&self, slot: Slot) -> bool {
+        let spent = self.account.is_spent();
+        if spent {
+            self.gated.borrow_mut().insert(slot);
+        }
+        spent
+    }
+
+    /// Partitions that may fetch again.
+    pub(crate) fn ungated(&self) -> BTreeSet<Slot> {
+        if self.account.is_spent() { BTreeSet::new() } else { std::mem::take(&mut *self.gated.borrow_mut()) }
+    }
+}
+
+struct InFlight {
+    answer: crate::net::Answer,
+    batches: Vec<(TopicPartition, Slot, Ticket)>,
+}
+
+/// Sends until the shard stops and nothing is in flight.
+pub(crate) async fn run(shard: Rc<Shard>, lane: Rc<Lane>) {
+    let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1), backoff::entropy());
+    let mut link: Option<(Connection, i16)> = None;
+    let mut in_flight: VecDeque<InFlight> = VecDeque::new();
+    loop {
+        if shard.stop.is_cancelled() && in_flight.is_empty() {
+            return;
+        }
+        if let Some((connection, _)) = &link
+            && connection.is_ended()
+            && in_flight.is_empty()
+        {
+            link = None;
+            lost(&shard, &lane);
+        }
+        if link.is_none() && !lane.ready.borrow().is_empty() {
+            match dial(&shard, &lane).await {
+                Ok(open) => {
+                    backoff.reset();
+                    link = Some(open);
+                }
+                Err(error) => {
+                    let delay = backoff.next_delay();
+                    debug!(broker_id = lane.key.broker.0, error, "target broker cannot be reached");
+                    shard.refresh_target();
+                    tokio::select! {
+                        biased;
+                        () = shard.stop.cancelled() => return,
+                        () = tokio::time::sleep(delay) => {}
+                    }
+                    continue;
+                }
+            }
+        }
+        let mut lapsed = false;
+        if let Some((connection, version)) = &link {
+            while in_flight.len() < REQUESTS_MAX && !shard.stop.is_cancelled() {
+                if !shard.lease.allows(Instant::now()) {
+                    lapsed = true;
+                    break;
+                }
+                if in_flight.len() >= EAGER_REQUESTS && !worth_a_request(&shard, &lane) {
+                    break;
+                }
+                let Some((builder, batches)) = collect(&shard, &lane) else { break };
+                let (request, sealed) = builder.finish(shard.produce.request_timeout);
+                let timeout = shard.produce.request_timeout + shard.request_timeout;
+                match connection.begin(*version, &request, sealed, ANSWER_MAX, timeout) {
+                    Ok(answer) => in_flight.push_back(InFlight { answer, batches }),
+                    Err(error) => {
+                        info!(broker_id = lane.key.broker.0, %error, "produce request was not sent");
+                        settle_unknown(&shard, batches);
+                        break;
+                    }
+                }
+            }
+        }
+        match in_flight.front_mut() {
+            Some(first) => tokio::select! {
+                biased;
+                result = &mut first.answer => {
+                    let batches = in_flight.pop_front().map(|first| first.batches).unwrap_or_default();
+                    let failed = match result {
+                        Ok(reply) => match ProduceResponse::decode(reply.body, reply.version) {
+                            Ok(answer) => {
+                                handle(&shard, &lane, answer, batches);
+                                None
+                            }
+                            Err(error) => Some((error.to_string(), batches)),
+                        },
+                        Err(error) => Some((error.to_string(), batches)),
+                    };
+                    if let Some((error, batches)) = failed {
+                        info!(broker_id = lane.key.broker.0, error, "produce request without an answer");
+                        settle_unknown(&shard, batches);
+                        // What was behind it on this connection has no answer either.
+                        link = None;
+                        for behind in in_flight.drain(..) {
+                            settle_unknown(&shard, behind.batches);
+                        }
+                        lost(&shard, &lane);
+                        shard.refresh_target();
+                    }
+                    shard.memory_returned(&lane);
+                }
+                () = lane.notify.notified() => {}
+            },
+            None => tokio::select! {
+                biased;
+                () = shard.stop.cancelled() => {}
+                () = lane.notify.notified() => {}
+                () = tokio::time::sleep(LAPSED_PAUSE), if lapsed => {}
+                () = tokio::time::sleep(shard.idle_max) => link = None,
+            },
+        }
+    }
+}
+
+async fn dial(shard: &Shard, lane: &Lane) -> Result<(Connection, i16), String> {
+    let broker = lane.key.broker;
+    let endpoint = shard
+        .target()
+        .endpoint(broker)
+        .cloned()
+        .ok_or_else(|| format!("target broker {} is not part of the cluster just now", broker.0))?;
+    let (connection, _) =
+        shard.target_dialer.dial(&endpoint.host, endpoint.port).await.map_err(|error| error.to_string())?;
+    let version = connection.negotiate::<ProduceRequest>(VERSION_MAX).map_err(|error| error.to_string())?;
+    debug!(broker_id = broker.0, lane = lane.key.index, version, "produce connection open");
+    Ok((connection, version))
+}
+
+/// The connection is gone: every partition of the lane begins anew with a window of one.
+fn lost(shard: &Rc<Shard>, lane: &Lane) {
+    let pinned: Vec<Slot> = lane.pinned.borrow().iter().copied().collect();
+    for slot in pinned {
+        shard.with(slot, |entry, now| entry.machine.handle_lane_lost(now));
+    }
+}
+
+/// Whether what is ready would fill a good part of a request.
+fn worth_a_request(shard: &Shard, lane: &Lane) -> bool {
+    let enough = usize::try_from(shard.produce.request_bytes_max / 2).unwrap_or(usize::MAX);
+    let mut bytes = 0;
+    for slot in &*lane.ready.borrow() {
+        bytes += shard.look(*slot, |entry| entry.machine.next_batch_bytes()).unwrap_or(0);
+        if bytes >= enough {
+            return true;
+        }
+    }
+    false
+}
+
+/// Fills a request: one batch of each ready partition, in turn, up to the limit; a larger batch goes alone.
+fn collect(shard: &Rc<Shard>, lane: &Lane) -> Option<(ProduceBuilder, Vec<(TopicPartition, Slot, Ticket)>)> {
+    let limit = usize::try_from(shard.produce.request_bytes_max).unwrap_or(usize::MAX);
+    let wall_ms = wall_clock::now_ms();
+    let mut builder = ProduceBuilder::default();
+    let mut batches = Vec::new();
+    // Each partition at most once: the broker keeps only the last of two (`batch-forwarding.md` 0.1).
+    let ready = lane.ready.borrow().len();
+    for _ in 0..ready {
+        let Some(slot) = lane.ready.borrow_mut().pop_front() else { break };
+        let mut full = false;
+        shard.look(slot, |entry| {
+            entry.ready = false;
+            if entry.lane.as_ref().map(|own| own.key) != Some(lane.key) {
+                return;
+            }
+            if !builder.is_empty() && builder.bytes() + entry.machine.next_batch_bytes() > limit {
+                entry.ready = true;
+                lane.ready.borrow_mut().push_front(slot);
+                full = true;
+                return;
+            }
+            let Some(outbound) = entry.machine.take_batch(wall_ms) else { return };
+            let target = &entry.machine.spec().target;
+            builder.push(target, SealedBatch { head: outbound.head, batch: outbound.batch });
+            batches.push((target.clone(), slot, outbound.ticket));
+        });
+        if full {
+            break;
+        }
+        // What it wants now: another place in the queue behind this request, or more to fetch.
+        shard.touch(slot);
+    }
+    if builder.is_empty() { None } else { Some((builder, batches)) }
+}
+
+fn settle_unknown(shard: &Rc<Shard>, batches: Vec<(TopicPartition, Slot, Ticket)>) {
+    for (_, slot, ticket) in batches {
+        shard.with(slot, |entry, now| entry.machine.handle_produced(now, ticket, ProduceOutcome::Unknown));
+    }
+}
+
+fn handle(shard: &Rc<Shard>, lane: &Lane, answer: ProduceResponse, batches: Vec<(TopicPartition, Slot, Ticket)>) {
+    let mut refresh = false;
+    let mut waiting = batches;
+    for topic in answer.topics {
+        let Some(name) = topic.name else { continue };
+        for partition in topic.partitions {
+            // Brokers answer in the order of their own map; requests are small enough for a scan.
+            let Some(index) = waiting.iter().position(|(target, _, _)| {
+                target.partition == partition.partition && target.topic == name
+            }) else {
+                continue;
+            };
+            let (target, slot, ticket) = waiting.swap_remove(index);
+            let outcome = if partition.error_code.is_none() {
+                ProduceOutcome::Stored {
+                    base_offset: partition.base_offset,
+                    already: partition.log_append_time_ms >= 0,
+                }
+            } else {
+                info!(
+                    topic = target.topic.as_str(),
+                    partition = target.partition.0,
+                    lane = lane.key.index,
+                    error = %partition.error_code,
+                    message = partition.error_message.as_deref().unwrap_or_default(),
+                    "target refused a batch"
+                );
+                let detail = partition.record_errors.iter().find_map(|(_, message)| message.clone());
+                let message = match (partition.error_message, detail) {
+                    (Some(message), Some(detail)) => Some(format!("{message}; {detail}")),
+                    (message, detail) => message.or(detail),
+                };
+                ProduceOutcome::Failed { code: partition.error_code, message }
+            };
+            refresh |= shard
+                .with(slot, |entry, now| entry.machine.handle_produced(now, ticket, outcome))
+                .unwrap_or(false);
+        }
+    }
+    // A partition that the answer does not name: nobody knows.
+    settle_unknown(shard, waiting);
+    if refresh {
+        shard.refresh_target();
+    }
+}

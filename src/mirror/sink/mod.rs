@@ -1,0 +1,5 @@
+//! The way out: lanes, each one produce connection to one target broker with the partitions pinned to it.
+
+mod lane;
+
+pub(crate) use lane::{Lane, LaneKey, run};

@@ -1,0 +1,337 @@
+//! Reads from one source broker: a session, one request at a time, its answer handed to the partitions.
+//!
+//! A fetch that waits for data occupies its connection, so it has one of its own. Nothing is decided here that a
+//! machine could decide: what is wanted stands in the session, what an answer means is the partition's business.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    rc::Rc,
+    time::Duration,
+};
+
+use kafka_protocol::messages::FetchRequest;
+use tokio::{sync::Notify, time::Instant};
+use tracing::{debug, info};
+
+use crate::{
+    backoff::{self, Backoff},
+    client::fetch_session::{FIRST_VERSION_WITH_IDS, FetchLimits, FetchSession, Want},
+    mirror::{
+        budget::{Charge, FrameHold},
+        partition::Fetched,
+        report::Slot,
+        shard::Shard,
+        sink::LaneKey,
+    },
+    net::Connection,
+    protocol::{
+        BrokerId, ErrorCode, FetchResponse, FetchedPartition, FetchedTopic, TopicId, TopicName, TopicPartition,
+    },
+};
+
+/// Version 18 adds nothing that concerns a consumer.
+const VERSION_MAX: i16 = 17;
+/// A batch that is larger than every limit still comes whole; nothing above this is believed.
+const ANSWER_MAX: usize = 160 << 20;
+/// On a long link an answer must hold what the link carries in a round trip, or the link stays empty
+/// (`performance-notes.md` 5). Above 16 MiB the working set costs more than it brings.
+const RESPONSE_BYTES_CEILING: u32 = 16 << 20;
+/// Round trip for which the configured answer size suffices; longer ones get proportionally more.
+const SHORT_ROUND_TRIP: Duration = Duration::from_millis(2);
+/// While a partition was taken out because too much of it waits for sending, a fetch that waits for others must come
+/// back soon, or the partition would stand after its queue is empty.
+const GATED_WAIT_MS_MIN: u128 = 2;
+
+/// The session with one broker.
+pub(crate) struct Fetcher {
+    pub(crate) broker: BrokerId,
+    pub(crate) session: RefCell<FetchSession>,
+    notify: Notify,
+    /// Partitions that are left out because too much of them waits, since when the oldest is.
+    gated: RefCell<BTreeMap<TopicPartition, Instant>>,
+}
+
+impl Fetcher {
+    pub(crate) fn new(broker: BrokerId) -> Self {
+        Self { broker, session: RefCell::default(), notify: Notify::new(), gated: RefCell::default() }
+    }
+
+    /// What is wanted of a partition; `gated` says that nothing is because too much of it waits for sending.
+    pub(crate) fn want(
+        &self,
+        partition: &TopicPartition,
+        topic_id: TopicId,
+        want: Option<Want>,
+        gated: bool,
+        now: Instant,
+    ) {
+        if gated {
+            let mut all = self.gated.borrow_mut();
+            if !all.contains_key(partition) {
+                all.insert(partition.clone(), now);
+            }
+        } else if !self.gated.borrow().is_empty() {
+            self.gated.borrow_mut().remove(partition);
+        }
+        let mut session = self.session.borrow_mut();
+        let idle = session.wanted() == 0;
+        session.want(partition, topic_id, want);
+        if idle && want.is_some() {
+            self.notify.notify_one();
+        }
+    }
+
+    pub(crate) fn wake(&self) {
+        self.notify.notify_one();
+    }
+
+    /// How long a fetch may wait for data. The longer a partition has been gated, the less it hurries.
+    fn wait_ms(&self, max: Duration, now: Instant) -> i32 {
+        let max = max.as_millis();
+        let gated = self.gated.borrow();
+        let wait = gated.values().map(|since| now.duration_since(*since).as_millis() / 2).min();
+        let wait = wait.map_or(max, |wait| wait.clamp(GATED_WAIT_MS_MIN.min(max), max));
+        i32::try_from(wait).unwrap_or(i32::MAX)
+    }
+}
+
+struct Link {
+    connection: Connection,
+    version: i16,
+    response_bytes_max: u32,
+}
+
+/// Fetches until the shard stops or the broker is gone and nothing is wanted of it.
+pub(crate) async fn run(shard: Rc<Shard>, fetcher: Rc<Fetcher>) {
+    let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1), backoff::entropy());
+    let mut link: Option<Link> = None;
+    loop {
+        if shard.stop.is_cancelled() {
+            return;
+        }
+        if fetcher.session.borrow().wanted() == 0 {
+            // A session without a fetch for two minutes may be evicted; the next answer would say so.
+            tokio::select! {
+                biased;
+                () = shard.stop.cancelled() => return,
+                () = fetcher.notify.notified() => {}
+                () = tokio::time::sleep(shard.idle_max) => link = None,
+            }
+            continue;
+        }
+        let open = match link.take().filter(|link| !link.connection.is_ended()) {
+            Some(link) => link,
+            None => {
+                fetcher.session.borrow_mut().reset();
+                match dial(&shard, &fetcher).await {
+                    Ok(link) => link,
+                    Err(error) => {
+                        let delay = backoff.next_delay();
+                        debug!(broker_id = fetcher.broker.0, %error, "source broker cannot be reached");
+                        unreachable(&shard, &fetcher, &error);
+                        tokio::select! {
+                            biased;
+                            () = shard.stop.cancelled() => return,
+                            () = tokio::time::sleep(delay) => {}
+                        }
+                        continue;
+                    }
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            () = shard.stop.cancelled() => return,
+            result = round(&shard, &fetcher, &open) => match result {
+                Ok(()) => {
+                    backoff.reset();
+                    link = Some(open);
+                }
+                Err(error) => {
+                    info!(broker_id = fetcher.broker.0, error, "fetch failed");
+                    fetcher.session.borrow_mut().reset();
+                    unreachable(&shard, &fetcher, &error);
+                }
+            },
+        }
+    }
+}
+
+async fn dial(shard: &Shard, fetcher: &Fetcher) -> Result<Link, String> {
+    let endpoint = shard
+        .source()
+        .endpoint(fetcher.broker)
+        .cloned()
+        .ok_or_else(|| format!("source broker {} is not part of the cluster just now", fetcher.broker.0))?;
+    let (connection, round_trip) =
+        shard.source_dialer.dial(&endpoint.host, endpoint.port).await.map_err(|error| error.to_string())?;
+    let version = connection.negotiate::<FetchRequest>(VERSION_MAX).map_err(|error| error.to_string())?;
+    let response_bytes_max = response_bytes(&shard.fetch, round_trip);
+    let queue = usize::try_from(response_bytes_max).unwrap_or(usize::MAX);
+    shard.queue_bytes_max.set(shard.queue_bytes_max.get().max(queue));
+    debug!(
+        broker_id = fetcher.broker.0,
+        version,
+        response_bytes_max,
+        round_trip_us = round_trip.as_micros(),
+        "fetch connection open"
+    );
+    Ok(Link { connection, version, response_bytes_max })
+}
+
+fn response_bytes(settings: &crate::mirror::settings::FetchSettings, round_trip: Duration) -> u32 {
+    if settings.response_bytes_explicit || round_trip <= SHORT_ROUND_TRIP {
+        return settings.response_bytes_max;
+    }
+    let factor = round_trip.as_micros() / SHORT_ROUND_TRIP.as_micros().max(1);
+    let wanted = u128::from(settings.response_bytes_max) * factor.max(1);
+    u32::try_from(wanted).unwrap_or(u32::MAX).min(RESPONSE_BYTES_CEILING.max(settings.response_bytes_max))
+}
+
+/// The broker cannot be asked: every partition of the session pauses and says why.
+fn unreachable(shard: &Rc<Shard>, fetcher: &Fetcher, why: &str) {
+    for slot in slots(shard, fetcher) {
+        shard.with(slot, |entry, now| {
+            entry.replica = None;
+            entry.machine.delay_fetch(now, why);
+        });
+    }
+    shard.refresh_source();
+}
+
+fn slots(shard: &Shard, fetcher: &Fetcher) -> Vec<Slot> {
+    fetcher.session.borrow().wanted_partitions().filter_map(|partition| shard.slot_of(partition)).collect()
+}
+
+/// One request and its answer.
+async fn round(shard: &Rc<Shard>, fetcher: &Fetcher, link: &Link) -> Result<(), String> {
+    let bytes = usize::try_from(link.response_bytes_max).unwrap_or(usize::MAX);
+    while !shard.budget.fits(bytes) {
+        shard.memory.notified().await;
+    }
+    let mut charge = Charge::new(&shard.budget, bytes);
+    let limits = FetchLimits {
+        wait_ms: fetcher.wait_ms(shard.fetch.max_wait, Instant::now()),
+        bytes_min: i32::try_from(shard.fetch.min_bytes).unwrap_or(1),
+        bytes_max: i32::try_from(link.response_bytes_max).unwrap_or(i32::MAX),
+        read_committed: shard.read_committed,
+        rack: shard.client_rack.clone().unwrap_or_default(),
+    };
+    let (version, request) = {
+        let mut session = fetcher.session.borrow_mut();
+        let by_id = link.version >= FIRST_VERSION_WITH_IDS && session.ids_known();
+        let version = if by_id { link.version } else { link.version.min(FIRST_VERSION_WITH_IDS - 1) };
+        (version, session.next_request(version, &limits))
+    };
+    let timeout = shard.request_timeout + shard.fetch.max_wait;
+    let reply = link
+        .connection
+        .begin(version, &request, Vec::new(), ANSWER_MAX, timeout)
+        .map_err(|error| error.to_string())?
+        .await
+        .map_err(|error| error.to_string())?;
+    charge.resize(reply.frame_bytes);
+    let frame = Rc::new(charge);
+    let answer = FetchResponse::decode(reply.body, reply.version).map_err(|error| error.to_string())?;
+    if !fetcher.session.borrow_mut().handle_answer(answer.error_code, answer.session_id) {
+        debug!(broker_id = fetcher.broker.0, code = %answer.error_code, "fetch session ended by the broker");
+        if answer.error_code.is_none() {
+            return Ok(());
+        }
+        return session_error(answer.error_code);
+    }
+    let mut holds: BTreeMap<LaneKey, FrameHold> = BTreeMap::new();
+    for topic in answer.topics {
+        let name = topic_name(fetcher, &topic);
+        let Some(name) = name else { continue };
+        for partition in topic.partitions {
+            let key = TopicPartition { topic: name.clone(), partition: partition.partition };
+            take(shard, fetcher, &key, partition, &frame, &mut holds);
+        }
+    }
+    drop(holds);
+    drop(frame);
+    if shard.budget.take_returned() {
+        shard.memory.notify_waiters();
+    }
+    Ok(())
+}
+
+fn session_error(code: ErrorCode) -> Result<(), String> {
+    match code {
+        // Nothing is lost: the next request is a full one (`batch-forwarding.md` 5.2).
+        ErrorCode::FETCH_SESSION_ID_NOT_FOUND
+        | ErrorCode::INVALID_FETCH_SESSION_EPOCH
+        | ErrorCode::FETCH_SESSION_TOPIC_ID_ERROR => Ok(()),
+        code => Err(format!("the broker refused the fetch: {code}")),
+    }
+}
+
+fn topic_name(fetcher: &Fetcher, topic: &FetchedTopic) -> Option<TopicName> {
+    match &topic.name {
+        Some(name) if !name.as_str().is_empty() => Some(name.clone()),
+        _ => fetcher.session.borrow().topic_of(topic.id),
+    }
+}
+
+fn take(
+    shard: &Rc<Shard>,
+    fetcher: &Fetcher,
+    key: &TopicPartition,
+    partition: FetchedPartition,
+    frame: &Rc<Charge>,
+    holds: &mut BTreeMap<LaneKey, FrameHold>,
+) {
+    let Some(fetch_offset) = fetcher.session.borrow_mut().handle_partition(key) else { return };
+    let Some(slot) = shard.slot_of(key) else { return };
+    if !partition.error_code.is_none() {
+        debug!(topic = key.topic.as_str(), partition = key.partition.0, code = %partition.error_code, "fetch refused");
+        let refresh = shard.with(slot, |entry, now| {
+            if entry.replica.take().is_some() {
+                // The follower may lag or be gone; the leader decides.
+                return true;
+            }
+            entry.machine.handle_fetch_error(now, partition.error_code)
+        });
+        if refresh == Some(true) {
+            shard.refresh_source();
+        }
+        return;
+    }
+    if let Some((_, end_offset)) = partition.diverging_epoch {
+        shard.with(slot, |entry, now| entry.machine.handle_diverged(now, end_offset));
+        return;
+    }
+    if let Some(broker) = partition.preferred_read_replica
+        && broker != fetcher.broker
+    {
+        // As long as Kafka's consumer keeps one: the metadata's age.
+        shard.with(slot, |entry, now| entry.replica = Some((broker, now + Duration::from_secs(300))));
+        return;
+    }
+    let hold = if partition.records.is_empty() { None } else { hold(shard, slot, frame, holds) };
+    shard.with(slot, |entry, now| {
+        entry.machine.handle_fetched(
+            now,
+            Fetched {
+                fetch_offset,
+                records: partition.records,
+                aborted: partition.aborted_transactions,
+                high_watermark: partition.high_watermark,
+                last_stable_offset: partition.last_stable_offset,
+                hold,
+            },
+        );
+    });
+}
+
+fn hold(
+    shard: &Shard,
+    slot: Slot,
+    frame: &Rc<Charge>,
+    holds: &mut BTreeMap<LaneKey, FrameHold>,
+) -> Option<FrameHold> {
+    let lane = shard.lane_of(slot)?;
+    Some(holds.entry(lane.key).or_insert_with(|| FrameHold::new(&lane.account, frame)).clone())
+}

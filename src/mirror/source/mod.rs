@@ -1,0 +1,5 @@
+//! The way in: one fetch session per source broker.
+
+mod fetcher;
+
+pub(crate) use fetcher::{Fetcher, run};
