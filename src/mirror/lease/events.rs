@@ -378,6 +378,8 @@ pub enum LeaseState {
         since: Instant,
         /// Last error code, if one was answered.
         error_code: Option<i16>,
+        /// Whether the proof has run out already.
+        lapsed: bool,
     },
     /// Over.
     Stopped {

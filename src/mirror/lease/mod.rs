@@ -11,6 +11,8 @@ mod events;
 mod lock;
 mod machine;
 mod plan;
+mod proof;
+mod retry;
 mod slots;
 mod wire;
 
