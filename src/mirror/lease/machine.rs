@@ -214,7 +214,7 @@ impl Lease {
                 self.want_coordinator(now, Some(answer.error_code));
             }
             UNKNOWN_MEMBER_ID if !self.member_id.is_empty() => {
-                self.forget_membership();
+                self.forget_membership(now);
                 self.membership = Membership::Clearing;
                 self.joining_since = now;
                 // Also what is being revoked is told again, for there is nothing left to wait for.
@@ -285,7 +285,7 @@ impl Lease {
             }
             FENCED_INSTANCE_ID => self.taken_over(),
             UNKNOWN_MEMBER_ID | ILLEGAL_GENERATION => {
-                self.forget_membership();
+                self.forget_membership(now);
                 self.membership = Membership::Apart { join_at: now };
             }
             REBALANCE_IN_PROGRESS => self.membership = Membership::Apart { join_at: now },
@@ -609,11 +609,11 @@ impl Lease {
             ILLEGAL_GENERATION
                 if settled || matches!(self.membership, Membership::Apart { .. }) =>
             {
-                self.forget_membership();
+                self.forget_membership(now);
                 self.membership = Membership::Apart { join_at: now };
             }
             UNKNOWN_MEMBER_ID => {
-                self.forget_membership();
+                self.forget_membership(now);
                 if settled {
                     self.membership = Membership::Apart { join_at: now };
                 }
@@ -626,9 +626,11 @@ impl Lease {
     }
 
     /// 22 or 25: nothing is proven, no heartbeat makes sense until JoinGroup was answered.
-    fn forget_membership(&mut self) {
+    fn forget_membership(&mut self, now: Instant) {
         self.proof.clear();
         self.generation = None;
+        // A heartbeat on its way with this id would meet our own next join there, and be answered 82.
+        self.beat = Beat::Due { at: now };
         if self.leaving {
             self.revoking = SlotSet::EMPTY; // told again, as lost
         }

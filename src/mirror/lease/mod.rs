@@ -10,9 +10,13 @@
 mod events;
 mod lock;
 mod machine;
+#[cfg(test)]
+mod model;
 mod plan;
 mod proof;
 mod retry;
+#[cfg(test)]
+mod simulation;
 mod slots;
 mod wire;
 
