@@ -156,7 +156,7 @@ pub enum Action {
     Join {
         /// Goes back with the answer.
         ticket: Ticket,
-        /// Empty only at the start of the process or after a join with the known id said 25.
+        /// Empty only at the start of the process or after a join with the known id said 25 (invariant C).
         member_id: String,
         /// For `group.instance.id`.
         instance_id: String,

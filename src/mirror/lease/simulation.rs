@@ -92,6 +92,8 @@ struct Worker {
     owned: SlotSet,
     anchors: bool,
     may_be_empty: bool,
+    /// When the present id was asked for; none once it was synced with.
+    unwritten_since: Option<Duration>,
     joins_known: bool,
 }
 
@@ -121,6 +123,7 @@ struct Simulation {
     counter: u64,
     sent: Vec<Sent>,
     node: i32,
+    died_at: Duration,
     broker: Coordinator,
     workers: Vec<Worker>,
     trace: Vec<String>,
@@ -138,6 +141,7 @@ impl Simulation {
             counter: 0,
             sent: Vec::new(),
             node: 1,
+            died_at: Duration::ZERO,
             broker: Coordinator::new(SESSION, SESSION * 3, seed.is_multiple_of(2)),
             workers: Vec::new(),
             trace: Vec::new(),
@@ -155,6 +159,7 @@ impl Simulation {
                 owned: SlotSet::EMPTY,
                 anchors,
                 may_be_empty: true,
+                unwritten_since: None,
                 joins_known: false,
             });
             let at = simulation.ms(0, 8000);
@@ -391,6 +396,7 @@ impl Simulation {
                 let loading = self.ms(0, 1500);
                 let moves = self.draw(2) == 0;
                 self.note(|| format!("coordinator dies, moves: {moves}, loads for {loading:?}"));
+                self.died_at = self.now;
                 if moves {
                     self.node += 1;
                 }
@@ -476,6 +482,20 @@ impl Simulation {
         if this.life != life || this.pipe(link).epoch != epoch {
             return;
         }
+        let code = match &response {
+            Response::Join(answer) => answer.error_code,
+            Response::Sync(code, _) | Response::Code(code) => *code,
+        };
+        if code == 82
+            && this
+                .unwritten_since
+                .is_some_and(|since| since <= self.died_at)
+        {
+            this.may_be_empty = true;
+        }
+        if code == 0 && matches!(response, Response::Sync(..)) {
+            this.unwritten_since = None;
+        }
         let Some(lease) = this.lease.as_mut() else {
             return;
         };
@@ -483,6 +503,9 @@ impl Simulation {
         match (response, ticket) {
             (Response::Join(answer), Some(ticket)) => {
                 if answer.error_code == 0 {
+                    if this.may_be_empty {
+                        this.unwritten_since = Some(at.duration_since(self.start));
+                    }
                     this.may_be_empty = false;
                 } else if answer.error_code == 25 && this.joins_known {
                     this.may_be_empty = true;
