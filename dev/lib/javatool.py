@@ -1,4 +1,4 @@
-"""The single-file Java programs of dev/java, compiled into the cache on first use and after every change."""
+"""The small Java programs of dev/java, compiled into the cache on first use and after every change."""
 
 import hashlib
 import shutil
@@ -10,7 +10,7 @@ from common import DEFAULT_VERSION, DEV, Fault, cache, java_command, libs, locke
 
 
 def known():
-    return sorted(path.stem for path in (DEV / "java").glob("*.java"))
+    return sorted(path.stem for path in (DEV / "java").glob("*.java") if "void main(" in path.read_text())
 
 
 def compiled():
