@@ -120,3 +120,18 @@ def delete_topic(address, name):
 def grow_topic(address, name, partitions):
     topic = text(name) + struct.pack(">ii", partitions, -1)
     return to_controller(address, CREATE_PARTITIONS, 0, array([topic]) + struct.pack(">i?", 30_000, False))
+
+
+def produce(address, topic, partition, batch):
+    """Sends one encoded record batch to a partition's leader; returns its base offset."""
+    known = metadata(address, [topic])
+    leader = known["topics"][topic]["partitions"][partition]["leader"]
+    records = struct.pack(">i", len(batch)) + batch
+    body = text(None) + struct.pack(">hi", -1, 30_000)
+    body += array([text(topic) + array([struct.pack(">i", partition) + records])])
+    answer = ask(known["brokers"][leader], 0, 3, body, 40)
+    [[(_, error, offset)]] = answer.array(lambda: (answer.text(), answer.array(
+        lambda: (answer.take("i"), answer.take("h"), answer.take("q"), answer.take("q"))[:3]))[1])
+    if error:
+        raise OSError(f"the broker refused the batch with error code {error}")
+    return offset
