@@ -135,3 +135,19 @@ def produce(address, topic, partition, batch):
     if error:
         raise OSError(f"the broker refused the batch with error code {error}")
     return offset
+
+
+def end_offsets(address, topic, partitions, isolation=0):
+    """`{partition: end offset}` from a leader; with isolation 1 the last stable offset. Errors are left out."""
+    asked = array([struct.pack(">iq", number, -1) for number in partitions])
+    answer = ask(address, 2, 2, struct.pack(">ib", -1, isolation) + array([text(topic) + asked]))
+    answer.take("i")
+    found = {}
+
+    def partition():
+        number, error, _, offset = answer.take("i"), answer.take("h"), answer.take("q"), answer.take("q")
+        if error == 0:
+            found[number] = offset
+
+    answer.array(lambda: (answer.text(), answer.array(partition)))
+    return found
