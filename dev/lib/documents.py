@@ -35,7 +35,7 @@ def faults_in(path, text):
                 continue
             file, _, anchor = urllib.parse.unquote(target).partition("#")
             there = (path.parent / file).resolve() if file else path
-            if not there.exists():
+            if file and not there.exists():
                 yield f"{place}: {target} leads nowhere"
             elif anchor and there.suffix == ".md" and anchor not in anchors(there.read_text() if file else text):
                 yield f"{place}: {target} has no such heading"
