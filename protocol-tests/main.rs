@@ -1,1 +1,4 @@
 //! Tests across modules and against real brokers; one binary so that it links once.
+
+mod real;
+mod tidy;

@@ -14,7 +14,7 @@ use tracing::{debug, warn};
 
 use super::{
     partition::{LocateAsk, Located, ProducerAnswer, SourceEnds, TargetEnds},
-    report::Slot,
+    report::CopyId,
     shard::Shard,
 };
 use crate::{
@@ -40,13 +40,13 @@ const TAIL_ANSWER_MAX: usize = 160 << 20;
 /// Partitions that want a look-up.
 #[derive(Default)]
 pub(crate) struct Lookups {
-    waiting: RefCell<BTreeSet<Slot>>,
+    waiting: RefCell<BTreeSet<CopyId>>,
     notify: Notify,
 }
 
 impl Lookups {
-    pub(crate) fn push(&self, slot: Slot) {
-        self.waiting.borrow_mut().insert(slot);
+    pub(crate) fn push(&self, copy: CopyId) {
+        self.waiting.borrow_mut().insert(copy);
         self.notify.notify_one();
     }
 }
@@ -75,7 +75,7 @@ impl Connections {
 }
 
 struct Ask {
-    slot: Slot,
+    copy: CopyId,
     source: TopicPartition,
     target: TopicPartition,
     source_leader: Option<BrokerId>,
@@ -95,14 +95,14 @@ pub(crate) async fn run(shard: Rc<Shard>) {
         }
         let waiting = std::mem::take(&mut *shard.lookups.waiting.borrow_mut());
         let mut rounds: BTreeMap<(Option<BrokerId>, Option<BrokerId>), Vec<Ask>> = BTreeMap::new();
-        for slot in waiting {
+        for copy in waiting {
             let (sources, targets) = (shard.source(), shard.target());
-            let ask = shard.look(slot, |entry| {
+            let ask = shard.look(copy, |entry| {
                 let what = entry.machine.locate_want(Instant::now())?;
                 entry.machine.locate_begun();
                 let spec = entry.machine.spec();
                 Some(Ask {
-                    slot,
+                    copy,
                     source: spec.source.clone(),
                     target: spec.target.clone(),
                     source_leader: sources.leader(&spec.source).and_then(|leader| leader.leader),
@@ -154,7 +154,7 @@ async fn round(shard: &Rc<Shard>, asks: Vec<Ask>) {
         for ask in &source_only {
             match found.as_ref().map(|found| found.get(&ask.source)) {
                 Ok(Some(ends)) => {
-                    shard.with(ask.slot, |entry, now| entry.machine.handle_source_ends(now, *ends));
+                    shard.with(ask.copy, |entry, now| entry.machine.handle_source_ends(now, *ends));
                 }
                 // The fetch is on hold; its next failure asks again.
                 Ok(None) => shard.refresh_source(),
@@ -171,8 +171,8 @@ async fn round(shard: &Rc<Shard>, asks: Vec<Ask>) {
 }
 
 async fn locate(shard: &Rc<Shard>, sources: &mut Connections, targets: &mut Connections, asks: &[Ask]) {
-    let failed = |slot: Slot| {
-        shard.with(slot, |entry, now| entry.machine.handle_locate_failed(now));
+    let failed = |copy: CopyId| {
+        shard.with(copy, |entry, now| entry.machine.handle_locate_failed(now));
     };
     let partitions: Vec<_> = asks.iter().map(|ask| ask.target.clone()).collect();
     let leader = asks.first().and_then(|ask| ask.target_leader);
@@ -182,7 +182,7 @@ async fn locate(shard: &Rc<Shard>, sources: &mut Connections, targets: &mut Conn
         Err(error) => {
             debug!(%error, "the target's ends could not be learnt");
             shard.refresh_target();
-            asks.iter().for_each(|ask| failed(ask.slot));
+            asks.iter().for_each(|ask| failed(ask.copy));
             return;
         }
     };
@@ -201,7 +201,7 @@ async fn locate(shard: &Rc<Shard>, sources: &mut Connections, targets: &mut Conn
         Err(error) => {
             debug!(%error, "the source's ends could not be learnt");
             shard.refresh_source();
-            asks.iter().for_each(|ask| failed(ask.slot));
+            asks.iter().for_each(|ask| failed(ask.copy));
             return;
         }
     };
@@ -214,9 +214,9 @@ async fn locate(shard: &Rc<Shard>, sources: &mut Connections, targets: &mut Conn
                     producers.get(&ask.target).map_or(ProducerAnswer::Unknown, |states| answer_of(states, identity))
                 });
                 let located = Located { source: found, target: *target, producer };
-                shard.with(ask.slot, |entry, now| entry.machine.handle_located(now, located));
+                shard.with(ask.copy, |entry, now| entry.machine.handle_located(now, located));
             }
-            _ => failed(ask.slot),
+            _ => failed(ask.copy),
         }
     }
 }
@@ -319,7 +319,7 @@ fn good(
 async fn tail(shard: &Rc<Shard>, connections: &mut Connections, ask: &Ask, from: i64, to: i64) {
     match read_tail(shard, connections, ask, from, to).await {
         Ok(headers) => {
-            shard.with(ask.slot, |entry, now| entry.machine.handle_tail(now, headers));
+            shard.with(ask.copy, |entry, now| entry.machine.handle_tail(now, headers));
         }
         Err(error) => {
             warn!(
@@ -331,7 +331,7 @@ async fn tail(shard: &Rc<Shard>, connections: &mut Connections, ask: &Ask, from:
                 "the target's tail could not be read"
             );
             shard.refresh_target();
-            shard.with(ask.slot, |entry, now| entry.machine.handle_locate_failed(now));
+            shard.with(ask.copy, |entry, now| entry.machine.handle_locate_failed(now));
         }
     }
 }

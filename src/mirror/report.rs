@@ -15,17 +15,17 @@ use super::{
     partition::{Break, Lost, PartitionSpec, PartitionState, Progress, StopReason},
 };
 
-/// A partition of one flow, numbered by the control thread.
+/// One copied partition of a flow, numbered by the control thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Slot(pub(crate) u32);
+pub(crate) struct CopyId(pub(crate) u32);
 
 /// From the control thread to a worker's shard of a flow.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// Copy these from now on. With a reason, only show it.
-    Assign(Vec<(Slot, PartitionSpec, Option<StopReason>)>),
+    Assign(Vec<(CopyId, PartitionSpec, Option<StopReason>)>),
     /// Stop these: settle what is in flight, offer last anchors, then say so.
-    Revoke { slots: Vec<Slot>, done: oneshot::Sender<()> },
+    Revoke { copies: Vec<CopyId>, done: oneshot::Sender<()> },
     /// What became of offered anchors.
     Anchored(Vec<AnchorOutcome>),
 }
@@ -33,7 +33,7 @@ pub(crate) enum Command {
 /// An anchor to be committed, with the breaks that must be written first.
 #[derive(Debug, Clone)]
 pub(crate) struct AnchorOffer {
-    pub(crate) slot: Slot,
+    pub(crate) copy: CopyId,
     pub(crate) anchor: Anchor,
     pub(crate) breaks: Vec<Break>,
     pub(crate) tail_bytes: u64,
@@ -42,7 +42,7 @@ pub(crate) struct AnchorOffer {
 /// What became of an offer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AnchorOutcome {
-    pub(crate) slot: Slot,
+    pub(crate) copy: CopyId,
     /// As offered, if it is durable.
     pub(crate) durable: Option<(usize, u64)>,
 }
@@ -53,7 +53,7 @@ pub(crate) enum Report {
     /// Please commit.
     Anchors(Vec<AnchorOffer>),
     /// Partitions whose state or counters changed.
-    Partitions(Vec<(Slot, PartitionReport)>),
+    Partitions(Vec<(CopyId, PartitionReport)>),
     /// Leaders should be learnt anew.
     RefreshSource,
     /// Leaders should be learnt anew.

@@ -25,7 +25,7 @@ use super::{
     budget::Account,
     lookup::Lookups,
     partition::{PartitionMachine, PartitionSettings, PartitionState},
-    report::{AnchorOffer, Command, LeaseClock, PartitionReport, Report, Slot},
+    report::{AnchorOffer, Command, LeaseClock, PartitionReport, Report, CopyId},
     settings::{FetchSettings, ProduceSettings},
     sink::{Lane, LaneKey},
     source::Fetcher,
@@ -106,15 +106,15 @@ pub(crate) struct Shard {
     anchor_bytes: u64,
     source: RefCell<Arc<ClusterSnapshot>>,
     target: RefCell<Arc<ClusterSnapshot>>,
-    entries: RefCell<BTreeMap<Slot, Entry>>,
-    by_source: RefCell<HashMap<TopicPartition, Slot>>,
+    entries: RefCell<BTreeMap<CopyId, Entry>>,
+    by_source: RefCell<HashMap<TopicPartition, CopyId>>,
     fetchers: RefCell<HashMap<BrokerId, Rc<Fetcher>>>,
     lanes: RefCell<HashMap<LaneKey, Rc<Lane>>>,
-    timers: RefCell<BinaryHeap<Reverse<(Instant, Slot)>>>,
+    timers: RefCell<BinaryHeap<Reverse<(Instant, CopyId)>>>,
     timer_moved: Notify,
-    anchor_due: RefCell<BTreeSet<Slot>>,
+    anchor_due: RefCell<BTreeSet<CopyId>>,
     anchor_now: Notify,
-    changed: RefCell<BTreeSet<Slot>>,
+    changed: RefCell<BTreeSet<CopyId>>,
     reports: mpsc::Sender<Report>,
     tasks: RefCell<JoinSet<()>>,
     /// Look-ups or answers changed the set of revoked partitions.
@@ -216,7 +216,7 @@ impl Shard {
             Command::Assign(partitions) => {
                 let first_bytes = i32::try_from(self.fetch.partition_bytes_max).unwrap_or(i32::MAX);
                 let mut added = Vec::new();
-                for (slot, spec, reason) in partitions {
+                for (copy, spec, reason) in partitions {
                     let source = spec.source.clone();
                     let machine = match reason {
                         Some(reason) => PartitionMachine::stopped(self.settings.clone(), spec, reason, now),
@@ -237,23 +237,23 @@ impl Shard {
                         timer: None,
                         shown: None,
                     };
-                    self.entries.borrow_mut().insert(slot, entry);
-                    self.by_source.borrow_mut().insert(source, slot);
-                    added.push(slot);
+                    self.entries.borrow_mut().insert(copy, entry);
+                    self.by_source.borrow_mut().insert(source, copy);
+                    added.push(copy);
                 }
-                for slot in added {
-                    self.touch(slot);
+                for copy in added {
+                    self.touch(copy);
                 }
             }
-            Command::Revoke { slots, done } => {
-                for slot in &slots {
-                    self.with(*slot, |entry, _| entry.machine.drain());
+            Command::Revoke { copies, done } => {
+                for copy in &copies {
+                    self.with(*copy, |entry, _| entry.machine.drain());
                 }
-                self.spawn(self.clone().revoke(slots, done));
+                self.spawn(self.clone().revoke(copies, done));
             }
             Command::Anchored(outcomes) => {
                 for outcome in outcomes {
-                    self.with(outcome.slot, |entry, _| {
+                    self.with(outcome.copy, |entry, _| {
                         entry.anchor_pending = false;
                         match outcome.durable {
                             Some((breaks, tail_bytes)) => entry.machine.handle_anchored(breaks, tail_bytes),
@@ -267,13 +267,13 @@ impl Shard {
     }
 
     /// Waits until nothing of these is in flight and their last anchors are offered, then forgets them.
-    async fn revoke(self: Rc<Self>, slots: Vec<Slot>, done: tokio::sync::oneshot::Sender<()>) {
+    async fn revoke(self: Rc<Self>, copies: Vec<CopyId>, done: tokio::sync::oneshot::Sender<()>) {
         loop {
             let drained = self.drained.notified();
             let left = {
                 let entries = self.entries.borrow();
-                slots.iter().any(|slot| {
-                    entries.get(slot).is_some_and(|entry| {
+                copies.iter().any(|copy| {
+                    entries.get(copy).is_some_and(|entry| {
                         !entry.machine.is_drained() || entry.machine.wants_anchor() || entry.anchor_pending
                     })
                 })
@@ -292,63 +292,63 @@ impl Shard {
                 () = tokio::time::sleep(Duration::from_millis(20)) => {}
             }
         }
-        for slot in &slots {
-            self.forget(*slot);
+        for copy in &copies {
+            self.forget(*copy);
         }
         // The flow may have given up waiting.
         let _ = done.send(());
     }
 
-    fn forget(&self, slot: Slot) {
-        let Some(entry) = self.entries.borrow_mut().remove(&slot) else { return };
+    fn forget(&self, copy: CopyId) {
+        let Some(entry) = self.entries.borrow_mut().remove(&copy) else { return };
         let spec = entry.machine.spec();
         if let Some(fetcher) = &entry.fetcher {
             fetcher.session.borrow_mut().want(&spec.source, spec.source_topic_id, None);
         }
         if let Some(lane) = &entry.lane {
-            lane.remove(slot);
+            lane.remove(copy);
         }
         self.by_source.borrow_mut().remove(&spec.source);
-        self.changed.borrow_mut().remove(&slot);
-        self.anchor_due.borrow_mut().remove(&slot);
+        self.changed.borrow_mut().remove(&copy);
+        self.anchor_due.borrow_mut().remove(&copy);
     }
 
     /// Runs `event` on a partition, then does what it wants. `None` if the partition is gone.
-    pub(crate) fn with<T>(self: &Rc<Self>, slot: Slot, event: impl FnOnce(&mut Entry, Instant) -> T) -> Option<T> {
+    pub(crate) fn with<T>(self: &Rc<Self>, copy: CopyId, event: impl FnOnce(&mut Entry, Instant) -> T) -> Option<T> {
         let now = Instant::now();
-        let result = self.entries.borrow_mut().get_mut(&slot).map(|entry| event(entry, now));
+        let result = self.entries.borrow_mut().get_mut(&copy).map(|entry| event(entry, now));
         if result.is_some() {
-            self.touch(slot);
+            self.touch(copy);
         }
         result
     }
 
     /// Looks at a partition without changing it.
-    pub(crate) fn look<T>(&self, slot: Slot, look: impl FnOnce(&mut Entry) -> T) -> Option<T> {
-        self.entries.borrow_mut().get_mut(&slot).map(look)
+    pub(crate) fn look<T>(&self, copy: CopyId, look: impl FnOnce(&mut Entry) -> T) -> Option<T> {
+        self.entries.borrow_mut().get_mut(&copy).map(look)
     }
 
-    pub(crate) fn slot_of(&self, source: &TopicPartition) -> Option<Slot> {
+    pub(crate) fn copy_of(&self, source: &TopicPartition) -> Option<CopyId> {
         self.by_source.borrow().get(source).copied()
     }
 
     /// Reads what a partition wants and queues it there. Called after every event.
-    pub(crate) fn touch(self: &Rc<Self>, slot: Slot) {
+    pub(crate) fn touch(self: &Rc<Self>, copy: CopyId) {
         let now = Instant::now();
         let mut entries = self.entries.borrow_mut();
-        let Some(entry) = entries.get_mut(&slot) else { return };
+        let Some(entry) = entries.get_mut(&copy) else { return };
         entry.machine.handle_quiet(now);
         if entry.misplaced || entry.replica.is_some() {
-            self.place(slot, entry, now);
+            self.place(copy, entry, now);
         }
         if entry.machine.locate_want(now).is_some() {
-            self.lookups.push(slot);
+            self.lookups.push(copy);
         }
         if let Some(at) = entry.machine.poll_timeout()
             && entry.timer != Some(at)
         {
             entry.timer = Some(at);
-            self.timers.borrow_mut().push(Reverse((at, slot)));
+            self.timers.borrow_mut().push(Reverse((at, copy)));
             self.timer_moved.notify_one();
         }
         if let Some(lane) = &entry.lane
@@ -356,27 +356,27 @@ impl Shard {
             && entry.machine.can_send(wall_clock::now_ms())
         {
             entry.ready = true;
-            lane.push(slot);
+            lane.push(copy);
         }
-        self.want_fetch(slot, entry, now);
+        self.want_fetch(copy, entry, now);
         if entry.machine.wants_anchor() && !entry.anchor_pending {
-            self.anchor_due.borrow_mut().insert(slot);
+            self.anchor_due.borrow_mut().insert(copy);
             if entry.machine.wants_anchor_now() || entry.machine.tail_bytes() >= self.anchor_bytes {
                 self.anchor_now.notify_one();
             }
         }
-        self.changed.borrow_mut().insert(slot);
+        self.changed.borrow_mut().insert(copy);
         if entry.machine.is_drained() {
             self.drained.notify_waiters();
         }
     }
 
     /// Tells the partition's session what is wanted.
-    fn want_fetch(&self, slot: Slot, entry: &Entry, now: Instant) {
+    fn want_fetch(&self, copy: CopyId, entry: &Entry, now: Instant) {
         let Some(fetcher) = &entry.fetcher else { return };
         let queue_max = self.queue_bytes_max.get();
         let spec = entry.machine.spec();
-        let gated = entry.lane.as_ref().is_some_and(|lane| lane.gate(slot)) || entry.machine.is_queue_full(queue_max);
+        let gated = entry.lane.as_ref().is_some_and(|lane| lane.gate(copy)) || entry.machine.is_queue_full(queue_max);
         let want = entry.machine.fetch_want(now, queue_max).filter(|_| !gated);
         let want = want.map(|(fetch_offset, last_fetched_epoch, partition_bytes_max)| Want {
             fetch_offset,
@@ -389,7 +389,7 @@ impl Shard {
     }
 
     /// Puts a partition where its leaders are.
-    fn place(self: &Rc<Self>, slot: Slot, entry: &mut Entry, now: Instant) {
+    fn place(self: &Rc<Self>, copy: CopyId, entry: &mut Entry, now: Instant) {
         let (source, target) = (self.source(), self.target());
         let spec = entry.machine.spec();
         if entry.replica.is_some_and(|(broker, until)| until <= now || source.endpoint(broker).is_none()) {
@@ -410,7 +410,7 @@ impl Shard {
         let no_target = target_leader.is_none().then(|| format!("{} has no leader", spec.target));
         let key = target_leader.map(|broker| LaneKey {
             broker,
-            index: u8::try_from(slot.0 % u32::from(self.produce.lanes_per_broker.max(1))).unwrap_or(0),
+            index: u8::try_from(copy.0 % u32::from(self.produce.lanes_per_broker.max(1))).unwrap_or(0),
         });
         entry.misplaced = false;
         if key != entry.lane.as_ref().map(|lane| lane.key) {
@@ -421,12 +421,12 @@ impl Shard {
             } else {
                 let old = entry.lane.take();
                 if let Some(old) = &old {
-                    old.remove(slot);
+                    old.remove(copy);
                 }
                 entry.ready = false;
                 entry.lane = key.map(|key| self.lane(key));
                 if let Some(lane) = &entry.lane {
-                    lane.pin(slot);
+                    lane.pin(copy);
                 }
                 if old.is_some() {
                     entry.machine.handle_target_leader_changed(now);
@@ -456,16 +456,16 @@ impl Shard {
         lane
     }
 
-    pub(crate) fn lane_of(&self, slot: Slot) -> Option<Rc<Lane>> {
-        self.entries.borrow().get(&slot)?.lane.clone()
+    pub(crate) fn lane_of(&self, copy: CopyId) -> Option<Rc<Lane>> {
+        self.entries.borrow().get(&copy)?.lane.clone()
     }
 
     /// Leaders, topics or brokers changed: look at every partition.
     fn clusters_changed(self: &Rc<Self>) {
         let (source, target) = (self.source(), self.target());
-        let slots: Vec<Slot> = self.entries.borrow().keys().copied().collect();
-        for slot in slots {
-            self.with(slot, |entry, now| {
+        let copies: Vec<CopyId> = self.entries.borrow().keys().copied().collect();
+        for copy in copies {
+            self.with(copy, |entry, now| {
                 let spec = entry.machine.spec();
                 let refused = source.refused.contains_key(&spec.source.topic)
                     || target.refused.contains_key(&spec.target.topic);
@@ -500,8 +500,8 @@ impl Shard {
         if self.budget.take_returned() {
             self.memory.notify_waiters();
         }
-        for slot in lane.ungated() {
-            self.touch(slot);
+        for copy in lane.ungated() {
+            self.touch(copy);
         }
     }
 
@@ -527,8 +527,8 @@ impl Shard {
                 let due = {
                     let mut timers = self.timers.borrow_mut();
                     match timers.peek() {
-                        Some(Reverse((at, slot))) if *at <= now => {
-                            let due = (*at, *slot);
+                        Some(Reverse((at, copy))) if *at <= now => {
+                            let due = (*at, *copy);
                             timers.pop();
                             due
                         }
@@ -558,9 +558,9 @@ impl Shard {
                 continue;
             }
             let mut rows = Vec::with_capacity(changed.len());
-            for slot in &changed {
+            for copy in &changed {
                 let mut entries = self.entries.borrow_mut();
-                let Some(entry) = entries.get_mut(slot) else { continue };
+                let Some(entry) = entries.get_mut(copy) else { continue };
                 let state = entry.machine.state();
                 if entry.shown.as_ref().map(PartitionState::code) != Some(state.code()) {
                     log_state(entry.shown.as_ref(), &state, &entry.machine);
@@ -568,7 +568,7 @@ impl Shard {
                 }
                 let machine = &entry.machine;
                 rows.push((
-                    *slot,
+                    *copy,
                     PartitionReport {
                         state,
                         source_next: machine.acked().source_next,
@@ -602,9 +602,9 @@ impl Shard {
             let mut offers = Vec::new();
             let due = std::mem::take(&mut *self.anchor_due.borrow_mut());
             let mut later = BTreeSet::new();
-            for slot in due {
+            for copy in due {
                 let mut entries = self.entries.borrow_mut();
-                let Some(entry) = entries.get_mut(&slot) else { continue };
+                let Some(entry) = entries.get_mut(&copy) else { continue };
                 if entry.anchor_pending || !entry.machine.wants_anchor() {
                     continue;
                 }
@@ -612,12 +612,12 @@ impl Shard {
                     || entry.machine.tail_bytes() >= self.anchor_bytes
                     || entry.machine.is_drained();
                 if urgent && !now_due {
-                    later.insert(slot);
+                    later.insert(copy);
                     continue;
                 }
                 let Some((anchor, breaks)) = entry.machine.anchor() else { continue };
                 let offer =
-                    AnchorOffer { slot, anchor, breaks: breaks.to_vec(), tail_bytes: entry.machine.tail_bytes() };
+                    AnchorOffer { copy, anchor, breaks: breaks.to_vec(), tail_bytes: entry.machine.tail_bytes() };
                 entry.machine.anchor_taken();
                 entry.anchor_pending = true;
                 offers.push(offer);

@@ -21,7 +21,7 @@ use crate::{
     mirror::{
         budget::Account,
         partition::{ProduceOutcome, Ticket},
-        report::Slot,
+        report::CopyId,
         shard::Shard,
     },
     net::Connection,
@@ -51,9 +51,9 @@ pub(crate) struct Lane {
     pub(crate) key: LaneKey,
     /// Memory of frames that its partitions hold.
     pub(crate) account: Rc<Account>,
-    ready: RefCell<VecDeque<Slot>>,
-    pinned: RefCell<BTreeSet<Slot>>,
-    gated: RefCell<BTreeSet<Slot>>,
+    ready: RefCell<VecDeque<CopyId>>,
+    pinned: RefCell<BTreeSet<CopyId>>,
+    gated: RefCell<BTreeSet<CopyId>>,
     notify: Notify,
 }
 
@@ -70,19 +70,19 @@ impl Lane {
     }
 
     /// A partition has something to send.
-    pub(crate) fn push(&self, slot: Slot) {
-        self.ready.borrow_mut().push_back(slot);
+    pub(crate) fn push(&self, copy: CopyId) {
+        self.ready.borrow_mut().push_back(copy);
         self.notify.notify_one();
     }
 
-    pub(crate) fn pin(&self, slot: Slot) {
-        self.pinned.borrow_mut().insert(slot);
+    pub(crate) fn pin(&self, copy: CopyId) {
+        self.pinned.borrow_mut().insert(copy);
     }
 
-    pub(crate) fn remove(&self, slot: Slot) {
-        self.pinned.borrow_mut().remove(&slot);
-        self.gated.borrow_mut().remove(&slot);
-        self.ready.borrow_mut().retain(|ready| *ready != slot);
+    pub(crate) fn remove(&self, copy: CopyId) {
+        self.pinned.borrow_mut().remove(&copy);
+        self.gated.borrow_mut().remove(&copy);
+        self.ready.borrow_mut().retain(|ready| *ready != copy);
     }
 
     pub(crate) fn wake(&self) {
@@ -91,23 +91,23 @@ impl Lane {
 
     /// Whether the lane's share of memory is spent, so that this partition must not fetch. It is remembered and
     /// named by [`Self::ungated`] once there is room.
-    pub(crate) fn gate(&self, slot: Slot) -> bool {
+    pub(crate) fn gate(&self, copy: CopyId) -> bool {
         let spent = self.account.is_spent();
         if spent {
-            self.gated.borrow_mut().insert(slot);
+            self.gated.borrow_mut().insert(copy);
         }
         spent
     }
 
     /// Partitions that may fetch again.
-    pub(crate) fn ungated(&self) -> BTreeSet<Slot> {
+    pub(crate) fn ungated(&self) -> BTreeSet<CopyId> {
         if self.account.is_spent() { BTreeSet::new() } else { std::mem::take(&mut *self.gated.borrow_mut()) }
     }
 }
 
 struct InFlight {
     answer: crate::net::Answer,
-    batches: Vec<(TopicPartition, Slot, Ticket)>,
+    batches: Vec<(TopicPartition, CopyId, Ticket)>,
 }
 
 /// Sends until the shard stops and nothing is in flight.
@@ -225,9 +225,9 @@ async fn dial(shard: &Shard, lane: &Lane) -> Result<(Connection, i16), String> {
 
 /// The connection is gone: every partition of the lane begins anew with a window of one.
 fn lost(shard: &Rc<Shard>, lane: &Lane) {
-    let pinned: Vec<Slot> = lane.pinned.borrow().iter().copied().collect();
-    for slot in pinned {
-        shard.with(slot, |entry, now| entry.machine.handle_lane_lost(now));
+    let pinned: Vec<CopyId> = lane.pinned.borrow().iter().copied().collect();
+    for copy in pinned {
+        shard.with(copy, |entry, now| entry.machine.handle_lane_lost(now));
     }
 }
 
@@ -235,8 +235,8 @@ fn lost(shard: &Rc<Shard>, lane: &Lane) {
 fn worth_a_request(shard: &Shard, lane: &Lane) -> bool {
     let enough = usize::try_from(shard.produce.request_bytes_max / 2).unwrap_or(usize::MAX);
     let mut bytes = 0;
-    for slot in &*lane.ready.borrow() {
-        bytes += shard.look(*slot, |entry| entry.machine.next_batch_bytes()).unwrap_or(0);
+    for copy in &*lane.ready.borrow() {
+        bytes += shard.look(*copy, |entry| entry.machine.next_batch_bytes()).unwrap_or(0);
         if bytes >= enough {
             return true;
         }
@@ -245,7 +245,7 @@ fn worth_a_request(shard: &Shard, lane: &Lane) -> bool {
 }
 
 /// Fills a request: one batch of each ready partition, in turn, up to the limit; a larger batch goes alone.
-fn collect(shard: &Rc<Shard>, lane: &Lane) -> Option<(ProduceBuilder, Vec<(TopicPartition, Slot, Ticket)>)> {
+fn collect(shard: &Rc<Shard>, lane: &Lane) -> Option<(ProduceBuilder, Vec<(TopicPartition, CopyId, Ticket)>)> {
     let limit = usize::try_from(shard.produce.request_bytes_max).unwrap_or(usize::MAX);
     let wall_ms = wall_clock::now_ms();
     let mut builder = ProduceBuilder::default();
@@ -253,40 +253,40 @@ fn collect(shard: &Rc<Shard>, lane: &Lane) -> Option<(ProduceBuilder, Vec<(Topic
     // Each partition at most once: the broker keeps only the last of two (`batch-forwarding.md` 0.1).
     let ready = lane.ready.borrow().len();
     for _ in 0..ready {
-        let Some(slot) = lane.ready.borrow_mut().pop_front() else { break };
+        let Some(copy) = lane.ready.borrow_mut().pop_front() else { break };
         let mut full = false;
-        shard.look(slot, |entry| {
+        shard.look(copy, |entry| {
             entry.ready = false;
             if entry.lane.as_ref().map(|own| own.key) != Some(lane.key) {
                 return;
             }
             if !builder.is_empty() && builder.bytes() + entry.machine.next_batch_bytes() > limit {
                 entry.ready = true;
-                lane.ready.borrow_mut().push_front(slot);
+                lane.ready.borrow_mut().push_front(copy);
                 full = true;
                 return;
             }
             let Some(outbound) = entry.machine.take_batch(wall_ms) else { return };
             let target = &entry.machine.spec().target;
             builder.push(target, SealedBatch { head: outbound.head, batch: outbound.batch });
-            batches.push((target.clone(), slot, outbound.ticket));
+            batches.push((target.clone(), copy, outbound.ticket));
         });
         if full {
             break;
         }
         // What it wants now: another place in the queue behind this request, or more to fetch.
-        shard.touch(slot);
+        shard.touch(copy);
     }
     if builder.is_empty() { None } else { Some((builder, batches)) }
 }
 
-fn settle_unknown(shard: &Rc<Shard>, batches: Vec<(TopicPartition, Slot, Ticket)>) {
-    for (_, slot, ticket) in batches {
-        shard.with(slot, |entry, now| entry.machine.handle_produced(now, ticket, ProduceOutcome::Unknown));
+fn settle_unknown(shard: &Rc<Shard>, batches: Vec<(TopicPartition, CopyId, Ticket)>) {
+    for (_, copy, ticket) in batches {
+        shard.with(copy, |entry, now| entry.machine.handle_produced(now, ticket, ProduceOutcome::Unknown));
     }
 }
 
-fn handle(shard: &Rc<Shard>, lane: &Lane, answer: ProduceResponse, batches: Vec<(TopicPartition, Slot, Ticket)>) {
+fn handle(shard: &Rc<Shard>, lane: &Lane, answer: ProduceResponse, batches: Vec<(TopicPartition, CopyId, Ticket)>) {
     let mut refresh = false;
     let mut waiting = batches;
     for topic in answer.topics {
@@ -298,7 +298,7 @@ fn handle(shard: &Rc<Shard>, lane: &Lane, answer: ProduceResponse, batches: Vec<
             }) else {
                 continue;
             };
-            let (target, slot, ticket) = waiting.swap_remove(index);
+            let (target, copy, ticket) = waiting.swap_remove(index);
             let outcome = if partition.error_code.is_none() {
                 ProduceOutcome::Stored {
                     base_offset: partition.base_offset,
@@ -321,7 +321,7 @@ fn handle(shard: &Rc<Shard>, lane: &Lane, answer: ProduceResponse, batches: Vec<
                 ProduceOutcome::Failed { code: partition.error_code, message }
             };
             refresh |= shard
-                .with(slot, |entry, now| entry.machine.handle_produced(now, ticket, outcome))
+                .with(copy, |entry, now| entry.machine.handle_produced(now, ticket, outcome))
                 .unwrap_or(false);
         }
     }

@@ -20,7 +20,7 @@ use crate::{
     mirror::{
         budget::{Charge, FrameHold},
         partition::Fetched,
-        report::Slot,
+        report::CopyId,
         shard::Shard,
         sink::LaneKey,
     },
@@ -191,8 +191,8 @@ fn response_bytes(settings: &crate::mirror::settings::FetchSettings, round_trip:
 
 /// The broker cannot be asked: every partition of the session pauses and says why.
 fn unreachable(shard: &Rc<Shard>, fetcher: &Fetcher, why: &str) {
-    for slot in slots(shard, fetcher) {
-        shard.with(slot, |entry, now| {
+    for copy in copies(shard, fetcher) {
+        shard.with(copy, |entry, now| {
             entry.replica = None;
             entry.machine.delay_fetch(now, why);
         });
@@ -200,8 +200,8 @@ fn unreachable(shard: &Rc<Shard>, fetcher: &Fetcher, why: &str) {
     shard.refresh_source();
 }
 
-fn slots(shard: &Shard, fetcher: &Fetcher) -> Vec<Slot> {
-    fetcher.session.borrow().wanted_partitions().filter_map(|partition| shard.slot_of(partition)).collect()
+fn copies(shard: &Shard, fetcher: &Fetcher) -> Vec<CopyId> {
+    fetcher.session.borrow().wanted_partitions().filter_map(|partition| shard.copy_of(partition)).collect()
 }
 
 /// One request and its answer.
@@ -284,10 +284,10 @@ fn take(
     holds: &mut BTreeMap<LaneKey, FrameHold>,
 ) {
     let Some(fetch_offset) = fetcher.session.borrow_mut().handle_partition(key) else { return };
-    let Some(slot) = shard.slot_of(key) else { return };
+    let Some(copy) = shard.copy_of(key) else { return };
     if !partition.error_code.is_none() {
         debug!(topic = key.topic.as_str(), partition = key.partition.0, code = %partition.error_code, "fetch refused");
-        let refresh = shard.with(slot, |entry, now| {
+        let refresh = shard.with(copy, |entry, now| {
             if entry.replica.take().is_some() {
                 // The follower may lag or be gone; the leader decides.
                 return true;
@@ -300,18 +300,18 @@ fn take(
         return;
     }
     if let Some((_, end_offset)) = partition.diverging_epoch {
-        shard.with(slot, |entry, now| entry.machine.handle_diverged(now, end_offset));
+        shard.with(copy, |entry, now| entry.machine.handle_diverged(now, end_offset));
         return;
     }
     if let Some(broker) = partition.preferred_read_replica
         && broker != fetcher.broker
     {
         // As long as Kafka's consumer keeps one: the metadata's age.
-        shard.with(slot, |entry, now| entry.replica = Some((broker, now + Duration::from_secs(300))));
+        shard.with(copy, |entry, now| entry.replica = Some((broker, now + Duration::from_secs(300))));
         return;
     }
-    let hold = if partition.records.is_empty() { None } else { hold(shard, slot, frame, holds) };
-    shard.with(slot, |entry, now| {
+    let hold = if partition.records.is_empty() { None } else { hold(shard, copy, frame, holds) };
+    shard.with(copy, |entry, now| {
         entry.machine.handle_fetched(
             now,
             Fetched {
@@ -328,10 +328,10 @@ fn take(
 
 fn hold(
     shard: &Shard,
-    slot: Slot,
+    copy: CopyId,
     frame: &Rc<Charge>,
     holds: &mut BTreeMap<LaneKey, FrameHold>,
 ) -> Option<FrameHold> {
-    let lane = shard.lane_of(slot)?;
+    let lane = shard.lane_of(copy)?;
     Some(holds.entry(lane.key).or_insert_with(|| FrameHold::new(&lane.account, frame)).clone())
 }

@@ -1,0 +1,120 @@
+"""The steps of dev/test, one after the other; a failed one does not keep the others from running."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+import documents  # noqa: E402
+import licences  # noqa: E402
+import selftest  # noqa: E402
+from common import REPO, Fault, cache, say  # noqa: E402
+
+MINUTE = 60
+
+
+class Failed(Exception):
+    pass
+
+
+def command(*words, deadline_s=30 * MINUTE, **environment):
+    """Runs a program with its output passed on; fails on its exit code and on the deadline."""
+    try:
+        done = subprocess.run(words, cwd=REPO, env={**os.environ, **environment}, timeout=deadline_s,
+                              stdin=subprocess.DEVNULL)
+    except subprocess.TimeoutExpired:
+        raise Failed(f"not done after {deadline_s} s") from None
+    if done.returncode != 0:
+        raise Failed(f"exit code {done.returncode}")
+
+
+def cargo_json(*words):
+    done = subprocess.run(["cargo", *words], cwd=REPO, stdout=subprocess.PIPE, text=True, timeout=10 * MINUTE,
+                          stdin=subprocess.DEVNULL)
+    if done.returncode != 0:
+        raise Failed(f"cargo {words[0]}: exit code {done.returncode}")
+    return done.stdout
+
+
+def release_binary():
+    """Builds `towpath` once in release mode and returns its path as cargo tells it."""
+    said = cargo_json("build", "--release", "--locked", "--bin", "towpath",
+                      "--message-format=json-render-diagnostics")
+    for line in said.splitlines():
+        message = json.loads(line)
+        if message.get("executable") and message["target"]["name"] == "towpath":
+            return message["executable"]
+    raise Failed("cargo names no executable")
+
+
+def real_kafka(binary):
+    """The ignored tests whose names have a part that starts with `real_`, one after the other."""
+    words = ("cargo", "test", "--locked", "--test", "protocol", "--", "--ignored", "real_", "--test-threads=1")
+    listed = cargo_json("test", "--locked", "--test", "protocol", "--", "--ignored", "real_", "--list")
+    if not re.search(r"::real_\w+: test$", listed, re.M):
+        raise Failed("there is no test against real Kafka")
+    try:
+        command(*words, deadline_s=60 * MINUTE, TOWPATH_BIN=binary, TOWPATH_REAL_KAFKA="1")
+    finally:
+        subprocess.run([REPO / "dev/kafka", "stop", "--orphans"], timeout=120, check=False)
+
+
+def main():
+    quick = sys.argv[1] == "yes"
+    if os.environ.get("CI") == "true" and "CARGO_TARGET_DIR" not in os.environ:
+        os.environ["CARGO_TARGET_DIR"] = str(cache() / "target")
+    os.environ.setdefault("CARGO_TERM_COLOR", "never")
+    binary = []
+    metadata = ("metadata", "--format-version", "1", "--locked", "--all-features")
+    steps = [
+        ("format", lambda: command("cargo", "fmt", "--all", "--check")),
+        ("clippy", lambda: command("cargo", "clippy", "--locked", "--workspace", "--all-targets", "--all-features",
+                                   "--", "-D", "warnings")),
+        ("tests", lambda: command("cargo", "test", "--locked", "--workspace", "--all-features")),
+        ("Rust documentation", lambda: command("cargo", "doc", "--locked", "--workspace", "--no-deps",
+                                               "--document-private-items", RUSTDOCFLAGS="-D warnings")),
+        ("licences and banned crates", lambda: licences.check(json.loads(cargo_json(*metadata)))),
+        ("links and file names in documents", documents.check),
+        ("the development tools themselves", selftest.check),
+    ]
+    if not quick:
+        steps += [
+            ("release build", lambda: binary.append(release_binary())),
+            ("real Kafka", lambda: real_kafka(binary[0]) if binary else fail("the release build failed")),
+        ]
+    results = []
+    for name, step in steps:
+        say(f"\n=== {name}")
+        began = time.monotonic()
+        try:
+            step()
+            fault = None
+        except (Failed, Fault, AssertionError) as caught:
+            fault = str(caught) or "an assertion does not hold"
+            say(f"--- {name} failed: {fault}")
+        results.append((name, fault, time.monotonic() - began))
+    sys.stderr.flush()
+    print("\nSummary")
+    for name, fault, seconds in results:
+        print(f"  {'ok    ' if fault is None else 'FAILED'} {seconds:7.1f} s  {name}{': ' + fault if fault else ''}")
+    failed = sum(1 for _, fault, _ in results if fault)
+    skipped = ""
+    if quick:
+        print("  LEFT OUT: everything against real Kafka (--quick). Run dev/test without it before handing in.")
+        skipped = ", 2 skipped"
+    print(f"\n{len(results) - failed} passed, {failed} failed{skipped}")
+    return 1 if failed else 0
+
+
+def fail(text):
+    raise Failed(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

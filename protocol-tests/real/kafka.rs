@@ -1,0 +1,289 @@
+//! Real clusters and the tools that fill and compare topics: a thin layer over the scripts in `dev/`.
+//!
+//! Each call has a deadline and panics with the tool's output when it fails. A [`Cluster`] stops when it is dropped;
+//! when the test process itself is killed, the next `dev/kafka start` removes what it left.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::program::{Outcome, run};
+
+const START_DEADLINE: Duration = Duration::from_secs(400);
+const TOOL_DEADLINE: Duration = Duration::from_secs(300);
+
+/// A real cluster of one Kafka version.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    pub(crate) name: String,
+    /// All brokers' addresses, separated by commas.
+    pub(crate) bootstrap: String,
+    pub(crate) brokers: Vec<Broker>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Broker {
+    pub(crate) id: i32,
+    pub(crate) port: u16,
+    pub(crate) log: PathBuf,
+    pub(crate) data: PathBuf,
+}
+
+/// What a consumer that is not ours read: equal digests mean equal records in equal order, offsets apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Digest {
+    pub(crate) records: u64,
+    pub(crate) partitions: Vec<PartitionDigest>,
+    /// The first record whose running number is not the expected one.
+    pub(crate) violation: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PartitionDigest {
+    pub(crate) partition: i32,
+    pub(crate) records: u64,
+    pub(crate) sha256: String,
+}
+
+/// What `dev/segments` found equal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct EqualBatches {
+    pub(crate) batches: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Cluster {
+    pub(crate) fn start(version: &str, brokers: usize) -> Self {
+        Self::start_with(version, brokers, &[])
+    }
+
+    /// `config` are broker settings as `key=value`; `{id}` and `{port}` stand for the broker's.
+    pub(crate) fn start_with(version: &str, brokers: usize, config: &[&str]) -> Self {
+        let (brokers, owner) = (brokers.to_string(), std::process::id().to_string());
+        let mut command = dev("kafka");
+        command.args([
+            "start",
+            "--version",
+            version,
+            "--brokers",
+            &brokers,
+            "--owner",
+            &owner,
+        ]);
+        if !config.is_empty() {
+            command.arg("--config").args(config);
+        }
+        let started = json(&run(command, START_DEADLINE).expect_success().stdout);
+        Self {
+            name: text(&started["name"]),
+            bootstrap: text(&started["bootstrap"]),
+            brokers: list(&started["brokers"], |broker| Broker {
+                id: i32::try_from(number(&broker["id"])).expect("broker ids are small"),
+                port: u16::try_from(number(&broker["port"])).expect("a port has 16 bits"),
+                log: text(&broker["log"]).into(),
+                data: text(&broker["data"]).into(),
+            }),
+        }
+    }
+
+    /// SIGTERM: the broker hands its leaderships over first.
+    pub(crate) fn stop_broker(&self, id: i32) {
+        self.kafka(&["stop-broker", &self.name, &id.to_string()]);
+    }
+
+    pub(crate) fn kill_broker(&self, id: i32) {
+        self.kafka(&["stop-broker", &self.name, &id.to_string(), "--kill"]);
+    }
+
+    /// Same ports and data again; returns once the broker answers.
+    pub(crate) fn start_broker(&self, id: i32) {
+        self.kafka(&["start-broker", &self.name, &id.to_string()]);
+    }
+
+    /// `config` are topic settings as `key=value`.
+    pub(crate) fn create_topic(&self, topic: &str, partitions: i32, config: &[&str]) {
+        let partitions = partitions.to_string();
+        let mut arguments = vec![
+            "topic",
+            &self.name,
+            "create",
+            topic,
+            "--partitions",
+            &partitions,
+        ];
+        if !config.is_empty() {
+            arguments.push("--config");
+            arguments.extend_from_slice(config);
+        }
+        self.kafka(&arguments);
+    }
+
+    pub(crate) fn grow_topic(&self, topic: &str, partitions: i32) {
+        self.kafka(&[
+            "topic",
+            &self.name,
+            "grow",
+            topic,
+            "--partitions",
+            &partitions.to_string(),
+        ]);
+    }
+
+    pub(crate) fn delete_topic(&self, topic: &str) {
+        self.kafka(&["topic", &self.name, "delete", topic]);
+    }
+
+    pub(crate) fn topics(&self) -> Vec<String> {
+        self.kafka(&["topic", &self.name, "list"])
+            .lines()
+            .map(str::to_owned)
+            .collect()
+    }
+
+    /// Records with running numbers; `options` as in `dev/java/Load.java`.
+    pub(crate) fn load(&self, topic: &str, records: u64, options: &[&str]) {
+        self.java("Load", &[&[topic, &records.to_string()], options].concat());
+    }
+
+    /// A tool of `dev/java` against this cluster; the bootstrap address is put in front of `arguments`.
+    pub(crate) fn java(&self, tool: &str, arguments: &[&str]) -> String {
+        java(tool, &[&[self.bootstrap.as_str()], arguments].concat())
+            .expect_success()
+            .stdout
+    }
+
+    /// What a read-committed consumer sees now.
+    pub(crate) fn digest(&self, topic: &str) -> Digest {
+        self.digest_with(topic, &[])
+    }
+
+    /// Also checks the numbering that [`Self::load`] wrote.
+    pub(crate) fn digest_numbered(&self, topic: &str) -> Digest {
+        self.digest_with(topic, &["--numbered"])
+    }
+
+    /// `options` as in `dev/java/Digest.java`; a violation is part of the result, everything else panics.
+    pub(crate) fn digest_with(&self, topic: &str, options: &[&str]) -> Digest {
+        let outcome = java(
+            "Digest",
+            &[&[self.bootstrap.as_str(), topic], options].concat(),
+        );
+        assert!(
+            matches!(outcome.code, Some(0 | 3)),
+            "the digest of {topic} failed: {outcome}"
+        );
+        Digest::parse(&outcome.stdout)
+    }
+
+    /// The same by kcat, which keeps header keys that are not UTF-8. Not comparable with [`Self::digest`].
+    pub(crate) fn digest_kcat(&self, topic: &str) -> Digest {
+        let mut command = dev("digest-kcat");
+        command.args([&self.name, topic]);
+        Digest::parse(&run(command, TOOL_DEADLINE).expect_success().stdout)
+    }
+
+    /// Compares the segment files of two topics; `options` as in `dev/segments`. The error is the first difference.
+    pub(crate) fn segments(
+        &self,
+        topic: &str,
+        target: &Self,
+        target_topic: &str,
+        options: &[&str],
+    ) -> Result<EqualBatches, String> {
+        let mut command = dev("segments");
+        command
+            .args([&self.name, topic, &target.name, target_topic])
+            .args(options);
+        let outcome = run(command, TOOL_DEADLINE);
+        if outcome.code != Some(0) {
+            return Err(outcome.stderr);
+        }
+        let found = json(&outcome.stdout);
+        Ok(EqualBatches {
+            batches: number(&found["batches"]),
+            bytes: number(&found["bytes"]),
+        })
+    }
+
+    fn kafka(&self, arguments: &[&str]) -> String {
+        let mut command = dev("kafka");
+        command.args(arguments);
+        run(command, TOOL_DEADLINE).expect_success().stdout
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let mut command = dev("kafka");
+        command.args(["stop", &self.name]);
+        // A panic during a panic would hide the first one.
+        let outcome = run(command, TOOL_DEADLINE);
+        if outcome.code != Some(0) && !std::thread::panicking() {
+            panic!("cluster {} could not be stopped: {outcome}", self.name);
+        }
+    }
+}
+
+impl Digest {
+    fn parse(printed: &str) -> Self {
+        let value = json(printed);
+        Self {
+            records: number(&value["records"]),
+            violation: value["violation"].as_str().map(str::to_owned),
+            partitions: list(&value["partitions"], |one| PartitionDigest {
+                partition: i32::try_from(number(&one["partition"]))
+                    .expect("partition numbers are small"),
+                records: number(&one["records"]),
+                sha256: text(&one["sha256"]),
+            }),
+        }
+    }
+
+    /// What `dev/java/Txn.java` printed: the records that a read-committed consumer must see.
+    pub(crate) fn expected(printed: &str) -> Self {
+        Self::parse(printed)
+    }
+}
+
+/// One of the programs in `dev/java`, which are compiled on first use.
+pub(crate) fn java(tool: &str, arguments: &[&str]) -> Outcome {
+    let mut command = dev("kafka");
+    command.args(["java", tool]).args(arguments);
+    run(command, TOOL_DEADLINE)
+}
+
+fn dev(script: &str) -> Command {
+    Command::new(
+        Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("dev")
+            .join(script),
+    )
+}
+
+fn json(printed: &str) -> Value {
+    serde_json::from_str(printed).unwrap_or_else(|error| panic!("no JSON ({error}): {printed}"))
+}
+
+fn text(value: &Value) -> String {
+    value
+        .as_str()
+        .unwrap_or_else(|| panic!("text expected, not {value}"))
+        .to_owned()
+}
+
+fn number(value: &Value) -> u64 {
+    value
+        .as_u64()
+        .unwrap_or_else(|| panic!("number expected, not {value}"))
+}
+
+fn list<T>(value: &Value, item: impl Fn(&Value) -> T) -> Vec<T> {
+    value
+        .as_array()
+        .unwrap_or_else(|| panic!("array expected, not {value}"))
+        .iter()
+        .map(item)
+        .collect()
+}

@@ -1,0 +1,320 @@
+//! The runs topic, `towpath-runs.<source>.internal` on the target: breaks between both logs, and copies of anchors.
+//!
+//! Compacted, one partition. Keys and values are JSON with a version, so that an operator can read them with any
+//! client. A break is written before the anchor that covers it (`design.md` 4); a copy of the last anchor outlives the
+//! group's commits, which brokers let expire.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use bytes::Bytes;
+use kafka_protocol::messages::{FetchRequest, ProduceRequest, produce_request};
+use serde::{Deserialize, Serialize};
+
+use super::{anchor::Anchor, partition::Break};
+use crate::{
+    batch::{BatchBuilder, Entry, records, walk},
+    client::{
+        ClientError, Cluster, NewTopic, OffsetQuery,
+        fetch_session::{FIRST_VERSION_WITH_IDS, FetchLimits, FetchSession, Want},
+        list_offsets, wire_topic,
+    },
+    net::RequestError,
+    protocol::{ErrorCode, FetchResponse, LeaderEpoch, PartitionId, ProduceResponse, TopicId, TopicName, TopicPartition},
+    wall_clock,
+};
+
+/// Records of one request; a batch stays well below the default limit of a megabyte.
+const RECORDS_PER_BATCH: usize = 2000;
+const FETCH_BYTES: i32 = 1 << 20;
+const ANSWER_MAX: usize = 160 << 20;
+
+/// The name of the topic for copies from `source`.
+#[must_use]
+pub(crate) fn runs_topic(source_alias: &str) -> TopicName {
+    TopicName::new(format!("towpath-runs.{source_alias}.internal"))
+}
+
+#[derive(Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", tag = "kind")]
+enum Key {
+    #[serde(rename = "run", rename_all = "camelCase")]
+    Run { version: u8, topic: String, partition: i32, source_topic_id: String, target_topic_id: String, source_start: i64 },
+    #[serde(rename = "anchor", rename_all = "camelCase")]
+    Anchor { version: u8, topic: String, partition: i32 },
+}
+
+#[derive(Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+struct RunValue {
+    target_start: i64,
+}
+
+#[derive(Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+struct AnchorValue {
+    target_next: i64,
+    metadata: String,
+}
+
+const VERSION: u8 = 1;
+
+/// What is to be written, by remote partition.
+pub(crate) enum Row<'a> {
+    /// A new run of the copy that the anchor belongs to.
+    Break(&'a TopicPartition, &'a Anchor, Break),
+    /// A copy of an anchor.
+    Anchor(&'a TopicPartition, &'a Anchor),
+}
+
+impl Row<'_> {
+    fn encode(&self) -> (Vec<u8>, Vec<u8>) {
+        let (key, value) = match self {
+            Row::Break(target, anchor, run) => (
+                serde_json::to_vec(&Key::Run {
+                    version: VERSION,
+                    topic: target.topic.as_str().to_owned(),
+                    partition: target.partition.0,
+                    source_topic_id: anchor.source_topic_id.to_string(),
+                    target_topic_id: anchor.target_topic_id.to_string(),
+                    source_start: run.source_start,
+                }),
+                serde_json::to_vec(&RunValue { target_start: run.target_start }),
+            ),
+            Row::Anchor(target, anchor) => (
+                serde_json::to_vec(&Key::Anchor {
+                    version: VERSION,
+                    topic: target.topic.as_str().to_owned(),
+                    partition: target.partition.0,
+                }),
+                serde_json::to_vec(&AnchorValue {
+                    target_next: anchor.position.target_next,
+                    metadata: anchor.to_metadata(),
+                }),
+            ),
+        };
+        (
+            key.expect("maps of strings and numbers always serialise"),
+            value.expect("maps of strings and numbers always serialise"),
+        )
+    }
+}
+
+/// The runs topic of one flow.
+#[derive(Clone)]
+pub(crate) struct RunsTopic {
+    cluster: Cluster,
+    partition: TopicPartition,
+}
+
+impl RunsTopic {
+    pub(crate) fn new(cluster: Cluster, source_alias: &str) -> Self {
+        let partition = TopicPartition { topic: runs_topic(source_alias), partition: PartitionId(0) };
+        Self { cluster, partition }
+    }
+
+    pub(crate) fn topic(&self) -> &TopicName {
+        &self.partition.topic
+    }
+
+    /// What to create if it is missing.
+    pub(crate) fn new_topic(&self, replication_factor: i16) -> NewTopic {
+        NewTopic {
+            name: self.partition.topic.clone(),
+            partitions: 1,
+            replication_factor,
+            configs: BTreeMap::from([
+                ("cleanup.policy".to_owned(), "compact".to_owned()),
+                ("compression.type".to_owned(), "producer".to_owned()),
+            ]),
+        }
+    }
+
+    /// Writes rows, in order, and returns once they are replicated. Writing a row twice is harmless.
+    pub(crate) async fn write(&self, rows: &[Row<'_>]) -> Result<(), ClientError> {
+        for chunk in rows.chunks(RECORDS_PER_BATCH) {
+            let mut builder = BatchBuilder::new();
+            let now = wall_clock::now_ms();
+            for row in chunk {
+                let (key, value) = row.encode();
+                builder
+                    .push(now, Some(&key), Some(&value), &[])
+                    .expect("a few thousand rows of a few hundred bytes fit a batch");
+            }
+            let Some(batch) = builder.build() else { continue };
+            self.produce(batch).await?;
+        }
+        Ok(())
+    }
+
+    async fn produce(&self, batch: Bytes) -> Result<(), ClientError> {
+        let failed = |error| ClientError::Request { cluster: self.cluster.alias().clone(), error };
+        let connection = self.leader().await?;
+        let mut request = ProduceRequest::default();
+        request.acks = -1;
+        request.timeout_ms = i32::try_from(self.cluster.request_timeout().as_millis()).unwrap_or(i32::MAX);
+        request.topic_data = vec![
+            produce_request::TopicProduceData::default()
+                .with_name(wire_topic(&self.partition.topic))
+                .with_partition_data(vec![
+                    produce_request::PartitionProduceData::default().with_index(0).with_records(Some(batch)),
+                ]),
+        ];
+        let version = connection.negotiate::<ProduceRequest>(crate::client::produce::VERSION_MAX).map_err(failed)?;
+        let timeout = self.cluster.request_timeout() * 2;
+        let reply = connection
+            .begin(version, &request, Vec::new(), 1 << 20, timeout)
+            .map_err(failed)?
+            .await
+            .map_err(|error| {
+                self.cluster.forget(&connection);
+                failed(error)
+            })?;
+        let answer = ProduceResponse::decode(reply.body, version).map_err(|error| {
+            failed(RequestError::Decode { peer: connection.peer().into(), error: std::sync::Arc::new(error) })
+        })?;
+        let partition = answer.topics.into_iter().flat_map(|topic| topic.partitions).next();
+        let (code, message) = partition.map_or((ErrorCode::UNKNOWN_SERVER_ERROR, None), |partition| {
+            (partition.error_code, partition.error_message)
+        });
+        if code.is_none() {
+            return Ok(());
+        }
+        let _ = self.cluster.refresh(&[self.partition.topic.clone()].into()).await;
+        Err(ClientError::Code {
+            cluster: self.cluster.alias().clone(),
+            what: format!("a write to {}", self.partition).into(),
+            code,
+            message,
+        })
+    }
+
+    async fn leader(&self) -> Result<crate::net::Connection, ClientError> {
+        let nobody = || ClientError::Nobody {
+            cluster: self.cluster.alias().clone(),
+            what: format!("leader of {}", self.partition).into(),
+        };
+        let leader = self.cluster.snapshot().leader(&self.partition).and_then(|leader| leader.leader);
+        let leader = match leader {
+            Some(leader) => leader,
+            None => self
+                .cluster
+                .refresh(&[self.partition.topic.clone()].into())
+                .await?
+                .leader(&self.partition)
+                .and_then(|leader| leader.leader)
+                .ok_or_else(nobody)?,
+        };
+        self.cluster.broker(leader).await
+    }
+
+    /// The last copy of each anchor. Reads the whole topic; for partitions whose commit is gone.
+    pub(crate) async fn read_anchors(&self) -> Result<BTreeMap<TopicPartition, (i64, String)>, ClientError> {
+        let failed = |error| ClientError::Request { cluster: self.cluster.alias().clone(), error };
+        let connection = self.leader().await?;
+        let only = [self.partition.clone()];
+        let timeout = self.cluster.request_timeout();
+        let mut offsets = Vec::new();
+        for query in [OffsetQuery::Start, OffsetQuery::HighWatermark] {
+            let found = list_offsets(&connection, query, &only, timeout).await.map_err(failed)?;
+            let listed = found.get(&self.partition).copied();
+            match listed {
+                Some(listed) if listed.error_code.is_none() => offsets.push(listed.offset),
+                other => {
+                    let code = other.map_or(ErrorCode::UNKNOWN_SERVER_ERROR, |listed| listed.error_code);
+                    return Err(ClientError::Code {
+                        cluster: self.cluster.alias().clone(),
+                        what: format!("to list the offsets of {}", self.partition).into(),
+                        code,
+                        message: None,
+                    });
+                }
+            }
+        }
+        let (mut next, end) = match offsets.as_slice() {
+            &[start, end] => (start, end),
+            _ => (0, 0),
+        };
+        let mut anchors = BTreeMap::new();
+        let version = connection.negotiate::<FetchRequest>(FIRST_VERSION_WITH_IDS - 1).map_err(failed)?;
+        let mut without_progress = 0;
+        while next < end {
+            let records = self.fetch(&connection, version, next, timeout).await?;
+            let before = next;
+            for entry in walk(records) {
+                let Ok(Entry::Batch(batch)) = entry else { break };
+                if batch.header.next_offset() <= next {
+                    continue;
+                }
+                next = batch.header.next_offset();
+                note_anchors(&batch, &mut anchors);
+            }
+            if next == before {
+                without_progress += 1;
+                if without_progress > 20 {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+        Ok(anchors)
+    }
+
+    async fn fetch(
+        &self,
+        connection: &crate::net::Connection,
+        version: i16,
+        offset: i64,
+        timeout: Duration,
+    ) -> Result<Bytes, ClientError> {
+        let failed = |error| ClientError::Request { cluster: self.cluster.alias().clone(), error };
+        let mut session = FetchSession::default();
+        let want = Want {
+            fetch_offset: offset,
+            partition_bytes_max: FETCH_BYTES,
+            current_leader_epoch: LeaderEpoch::NONE,
+            last_fetched_epoch: LeaderEpoch::NONE,
+        };
+        session.want(&self.partition, TopicId::ZERO, Some(want));
+        let limits = FetchLimits {
+            wait_ms: 500,
+            bytes_min: 1,
+            bytes_max: FETCH_BYTES,
+            read_committed: false,
+            rack: String::new(),
+        };
+        let mut request = session.next_request(version, &limits);
+        request.session_epoch = -1;
+        let reply = connection
+            .begin(version, &request, Vec::new(), ANSWER_MAX, timeout)
+            .map_err(failed)?
+            .await
+            .map_err(failed)?;
+        let answer = FetchResponse::decode(reply.body, version).map_err(|error| {
+            failed(RequestError::Decode { peer: connection.peer().into(), error: std::sync::Arc::new(error) })
+        })?;
+        let partition = answer.topics.into_iter().flat_map(|topic| topic.partitions).next();
+        match partition {
+            Some(partition) if partition.error_code.is_none() => Ok(partition.records),
+            other => Err(ClientError::Code {
+                cluster: self.cluster.alias().clone(),
+                what: format!("to read {}", self.partition).into(),
+                code: other.map_or(ErrorCode::UNKNOWN_SERVER_ERROR, |partition| partition.error_code),
+                message: None,
+            }),
+        }
+    }
+}
+
+fn note_anchors(batch: &crate::batch::Batch, anchors: &mut BTreeMap<TopicPartition, (i64, String)>) {
+    // The topic is created with compression.type=producer and we write uncompressed: anything else is not ours.
+    let Ok(rows) = records(batch) else { return };
+    for row in rows.flatten() {
+        let (Some(key), Some(value)) = (row.key, row.value) else { continue };
+        if let Ok(Key::Anchor { version: VERSION, topic, partition }) = serde_json::from_slice(&key)
+            && let Ok(value) = serde_json::from_slice::<AnchorValue>(&value)
+        {
+            let key = TopicPartition { topic: TopicName::new(topic), partition: PartitionId(partition) };
+            anchors.insert(key, (value.target_next, value.metadata));
+        }
+    }
+}
