@@ -1,2 +1,1 @@
 //! Tests across modules and against real brokers; one binary so that it links once.
-
