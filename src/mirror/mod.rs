@@ -9,6 +9,7 @@ mod budget;
 mod flow;
 mod identity;
 pub mod lease;
+mod lease_driver;
 mod lookup;
 pub mod partition;
 mod report;
