@@ -358,7 +358,8 @@ mod tests {
         // The same COMMIT record with a three-byte timestamp delta, as a delete-horizon rewrite leaves it.
         let mut bytes = vectors::hex(vectors::COMMIT).to_vec();
         bytes.splice(61..64, [0x24, 0, 0x80, 0x80, 0x01]);
-        bytes[8..12].copy_from_slice(&(bytes.len() as i32 - 12).to_be_bytes());
+        let length = bytes.len() as i32 - 12;
+        bytes[8..12].copy_from_slice(&length.to_be_bytes());
         assert_eq!(
             batch(&bytes.into()).control_type(),
             Some(ControlType::Commit)

@@ -15,6 +15,8 @@ mod frame;
 mod gather;
 mod guard;
 mod ids;
+#[cfg(test)]
+mod random;
 mod request;
 mod schema;
 
