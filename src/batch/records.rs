@@ -193,3 +193,6 @@ impl Iterator for Records {
 }
 
 impl std::iter::FusedIterator for Records {}
+
+#[cfg(test)]
+mod tests;
