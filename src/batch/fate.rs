@@ -1,7 +1,7 @@
 //! Which batches are data: the one place where control batches and aborted transactions are told apart from it.
 //!
 //! A marker whose control bit is cleared on the way is accepted by every broker and shows up as a record with a 4-byte key
-//! (broker-experiments, S6). So the bit is tested here and nowhere else, and [`seal`](super::seal) asks here as well.
+//! (broker-experiments, S6). So the bit is tested here and nowhere else, and [`seal`](super::seal()) asks here as well.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;

@@ -63,7 +63,7 @@ const DELETE_HORIZON_BIT: i16 = 0x40;
 
 impl BatchHeader {
     /// Reads the header at the start of `bytes`; `None` if there are fewer than 61. Nothing else is checked: that is for
-    /// [`walk`](super::walk).
+    /// [`walk`](super::walk()).
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let mut rest = bytes.first_chunk::<HEADER_LEN>()?.as_slice();
         Some(Self {
