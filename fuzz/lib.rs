@@ -1,7 +1,7 @@
 //! Fuzz targets as plain functions over library code: bytes in, no panic, no abort.
 //!
-//! Each target can be handed to libFuzzer as it is. Without it, the smoke test runs all of them on the stable compiler over
-//! seeded mutations of valid inputs.
+//! Each target can be handed to libFuzzer as it is. Without it, the smoke test runs all of them on the stable compiler
+//! over seeded mutations of valid inputs.
 
 use bytes::Bytes;
 use kafka_protocol::messages as wire;

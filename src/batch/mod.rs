@@ -1,7 +1,7 @@
 //! Record batches of format 2: read their headers, judge them, give them a new identity, without opening them.
 //!
-//! [`walk()`] splits what a Fetch returned into batches; [`AbortFilter`] says which of them are data; [`seal()`] makes the
-//! header with which a data batch goes out. The payload is never touched: the new CRC is derived from the old one
+//! [`walk()`] splits what a Fetch returned into batches; [`AbortFilter`] says which of them are data; [`seal()`] makes
+//! the header with which a data batch goes out. The payload is never touched: the new CRC is derived from the old one
 //! ([`derive()`]), so a damaged batch stays recognisable as damaged.
 //!
 //! [`BatchBuilder`] and [`records()`] write and read the small uncompressed topics that are our own.

@@ -78,8 +78,8 @@ fn sealed_batches_come_out_as_if_they_had_been_copied() {
             .collect();
         let expected = plain(77, "towpath", version, &produce(version, &copied));
         assert_eq!(segments.concat(), expected, "v{version}");
-        // Four batches are 4096 bytes or longer: head, payload, head, payload, ... and what follows the last payload, if
-        // anything does.
+        // Four batches are 4096 bytes or longer: head, payload, head, payload, ... and what follows the last payload,
+        // if anything does.
         assert!(
             segments.len() == 8 || segments.len() == 9,
             "{}",
