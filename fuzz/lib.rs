@@ -1,1 +1,186 @@
-//! Fuzz targets as plain functions over library code.
+//! Fuzz targets as plain functions over library code: bytes in, no panic, no abort.
+//!
+//! Each target can be handed to libFuzzer as it is. Without it, the smoke test runs all of them on the stable compiler
+//! over seeded mutations of valid inputs.
+
+use bytes::Bytes;
+use kafka_protocol::messages as wire;
+use kafka_protocol::messages::ApiKey;
+use towpath::batch::{self, AbortFilter, Entry, ProducerIdentity};
+use towpath::protocol::{
+    AbortedTransaction, FetchResponse, MetadataResponse, OffsetCommitResponse, OffsetFetchResponse,
+    ProduceResponse, decode_response, frame_length, split_response,
+};
+
+/// Splits the leading byte off as a small number; the rest aliases nothing.
+fn split_choice(data: &[u8]) -> (i16, Bytes) {
+    match data.split_first() {
+        Some((choice, rest)) => (i16::from(*choice), Bytes::copy_from_slice(rest)),
+        None => (0, Bytes::new()),
+    }
+}
+
+/// A length prefix, then a frame.
+pub fn fuzz_frame(data: &[u8]) {
+    let Some((prefix, frame)) = data.split_first_chunk::<4>() else {
+        return;
+    };
+    let _ = frame_length(*prefix, 1 << 20);
+    let frame = Bytes::copy_from_slice(frame);
+    for (api, version) in [
+        (ApiKey::Fetch, 4),
+        (ApiKey::Fetch, 12),
+        (ApiKey::ApiVersions, 3),
+    ] {
+        if let Ok((_, body)) = split_response(api, version, frame.clone()) {
+            assert!(body.len() <= frame.len());
+        }
+    }
+}
+
+/// A version byte, then a FetchResponse body. What decodes goes on to the batch walk and the abort filter.
+pub fn fuzz_fetch_response(data: &[u8]) {
+    let (version, body) = split_choice(data);
+    let Ok(response) = FetchResponse::decode(body, version) else {
+        return;
+    };
+    for partition in response
+        .topics
+        .into_iter()
+        .flat_map(|topic| topic.partitions)
+    {
+        judge(partition.records, partition.aborted_transactions);
+    }
+}
+
+/// A version byte, then a ProduceResponse body.
+pub fn fuzz_produce_response(data: &[u8]) {
+    let (version, body) = split_choice(data);
+    let _ = ProduceResponse::decode(body, version);
+}
+
+/// A version byte, then a MetadataResponse body.
+pub fn fuzz_metadata(data: &[u8]) {
+    let (version, body) = split_choice(data);
+    let _ = MetadataResponse::decode(body, version);
+}
+
+/// A version byte, then the body of an OffsetCommit or OffsetFetch response.
+pub fn fuzz_offsets(data: &[u8]) {
+    let (version, body) = split_choice(data);
+    let _ = OffsetCommitResponse::decode(body.clone(), version);
+    let _ = OffsetFetchResponse::decode(body, version);
+}
+
+macro_rules! guarded {
+    ($(($api:ident, $response:ident)),* $(,)?) => {
+        /// APIs whose responses pass the length walk.
+        const GUARDED: &[ApiKey] = &[$(ApiKey::$api),*];
+
+        fn decode_guarded(api: ApiKey, version: i16, body: Bytes) {
+            match api {
+                $(ApiKey::$api => drop(decode_response::<wire::$response>(api, version, body)),)*
+                _ => {}
+            }
+        }
+    };
+}
+
+guarded!(
+    (ApiVersions, ApiVersionsResponse),
+    (FindCoordinator, FindCoordinatorResponse),
+    (JoinGroup, JoinGroupResponse),
+    (SyncGroup, SyncGroupResponse),
+    (Heartbeat, HeartbeatResponse),
+    (LeaveGroup, LeaveGroupResponse),
+    (ListOffsets, ListOffsetsResponse),
+    (DescribeProducers, DescribeProducersResponse),
+    (DescribeConfigs, DescribeConfigsResponse),
+    (CreateTopics, CreateTopicsResponse),
+    (CreatePartitions, CreatePartitionsResponse),
+    (InitProducerId, InitProducerIdResponse),
+    (OffsetForLeaderEpoch, OffsetForLeaderEpochResponse),
+    (DescribeCluster, DescribeClusterResponse),
+    (DescribeGroups, DescribeGroupsResponse),
+    (ListGroups, ListGroupsResponse),
+    (SaslHandshake, SaslHandshakeResponse),
+    (SaslAuthenticate, SaslAuthenticateResponse),
+    (IncrementalAlterConfigs, IncrementalAlterConfigsResponse),
+    (DeleteTopics, DeleteTopicsResponse),
+    (DeleteRecords, DeleteRecordsResponse),
+    (DeleteGroups, DeleteGroupsResponse),
+);
+
+/// A byte that picks the API, a version byte, then a response body for the length walk and the crate's decoder.
+pub fn fuzz_guard(data: &[u8]) {
+    let (choice, rest) = split_choice(data);
+    let (version, body) = split_choice(&rest);
+    if let Some(api) = GUARDED.get(choice as usize % GUARDED.len()) {
+        decode_guarded(*api, version, body);
+    }
+}
+
+/// The records of a partition: walked, checked, read and sealed.
+pub fn fuzz_walk(data: &[u8]) {
+    judge(Bytes::copy_from_slice(data), Vec::new());
+}
+
+/// A list of aborted transactions (a count byte, then a producer and an offset byte each), then records.
+pub fn fuzz_abort_filter(data: &[u8]) {
+    let Some((count, rest)) = data.split_first() else {
+        return;
+    };
+    let Some((list, records)) = rest.split_at_checked(usize::from(*count) * 2) else {
+        return;
+    };
+    let aborted = list.chunks_exact(2).filter_map(|pair| {
+        let [producer_id, first_offset] = pair else {
+            return None;
+        };
+        Some(AbortedTransaction {
+            producer_id: i64::from(*producer_id),
+            first_offset: i64::from(*first_offset),
+        })
+    });
+    judge(Bytes::copy_from_slice(records), aborted.collect());
+}
+
+fn judge(records: Bytes, aborted: Vec<AbortedTransaction>) {
+    let length = records.len();
+    let mut filter = AbortFilter::new(aborted);
+    let mut walk = batch::walk(records);
+    let mut walked = 0;
+    let mut failed = false;
+    for entry in walk.by_ref() {
+        match entry {
+            Ok(Entry::Legacy { size, .. }) => walked += size,
+            Ok(Entry::Batch(batch)) => {
+                walked += batch.bytes.len();
+                assert_eq!(batch.bytes.len(), batch.header.total_size());
+                assert!(batch.header.next_offset() > batch.header.base_offset);
+                let _ = batch.verify_crc();
+                filter.judge(&batch);
+                if let Ok(records) = batch::records(&batch) {
+                    records.for_each(drop);
+                }
+                let sealed = batch::seal(
+                    &batch,
+                    ProducerIdentity {
+                        producer_id: 1,
+                        producer_epoch: 0,
+                    },
+                    0,
+                );
+                assert!(
+                    sealed.is_err() || !batch.header.is_control(),
+                    "a marker was sealed"
+                );
+            }
+            Err(_) => failed = true,
+        }
+    }
+    assert!(failed || walked + walk.cut_off() == length);
+}
+
+#[cfg(test)]
+mod smoke;

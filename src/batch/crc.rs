@@ -1,8 +1,8 @@
 //! CRC-32C of a batch, in one pass or derived from the old value.
 //!
-//! Only header bytes change on the way through, so the new CRC follows from the old one and the changed bytes, whatever the
-//! payload (batch-forwarding, 8). A mismatch between payload and CRC is carried along: the target then refuses the batch
-//! instead of storing damage under a fresh checksum.
+//! Only header bytes change on the way through, so the new CRC follows from the old one and the changed bytes,
+//! whatever the payload (batch-forwarding, 8). A mismatch between payload and CRC is carried along: the target then
+//! refuses the batch instead of storing damage under a fresh checksum.
 //!
 //! Registers are in the reflected representation: bit 31 stands for x^0.
 
@@ -30,7 +30,8 @@ pub fn derive(
     for (difference, (old, new)) in difference.iter_mut().zip(old40.iter().zip(new40)) {
         *difference = old ^ new;
     }
-    // The register after the difference, started at zero: the finished value minus the share of initial value and final XOR.
+    // The register after the difference, started at zero: the finished value minus the share of initial value and
+    // final XOR.
     let register = crc32c(&difference) ^ CRC_OF_ZEROES;
     old_crc ^ shift(register, payload_len)
 }
@@ -38,8 +39,8 @@ pub fn derive(
 /// The register after `zeroes` more zero bytes: multiplied by x^8 once for each.
 fn shift(register: u32, zeroes: usize) -> u32 {
     let mut register = register;
-    // A usize has bits beyond the table, but no slice in memory is 2^POWERS bytes long on a batch's path (batch lengths are
-    // 31 bits); x has an order that divides 2^31 - 1, so going round the table would be right even then.
+    // A usize has bits beyond the table, but no slice in memory is 2^POWERS bytes long on a batch's path (batch
+    // lengths are 31 bits); x has an order that divides 2^31 - 1, so going round the table would be right even then.
     let mut remaining = zeroes;
     let mut powers = SHIFTS.iter().cycle();
     while remaining != 0 {

@@ -1,7 +1,8 @@
 //! Which batches are data: the one place where control batches and aborted transactions are told apart from it.
 //!
-//! A marker whose control bit is cleared on the way is accepted by every broker and shows up as a record with a 4-byte key
-//! (broker-experiments, S6). So the bit is tested here and nowhere else, and [`seal`](super::seal) asks here as well.
+//! A marker whose control bit is cleared on the way is accepted by every broker and shows up as a record with a 4-byte
+//! key (broker-experiments, S6). So the bit is tested here and nowhere else, and [`seal`](super::seal()) asks here as
+//! well.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -29,8 +30,8 @@ pub(super) fn is_control(header: &BatchHeader) -> bool {
 
 /// Follows the transactions in the batches of one partition response (batch-forwarding, 4.5).
 ///
-/// Make one for each partition of each response, then [`judge`](Self::judge) every batch in order: the list of a response
-/// also names the transactions that began before its first batch, so nothing is carried over.
+/// Make one for each partition of each response, then [`judge`](Self::judge) every batch in order: the list of a
+/// response also names the transactions that began before its first batch, so nothing is carried over.
 #[derive(Debug, Clone)]
 pub struct AbortFilter {
     /// Aborted transactions that the batches have not reached, the next one last.

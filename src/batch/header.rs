@@ -62,8 +62,8 @@ const CONTROL_BIT: i16 = 0x20;
 const DELETE_HORIZON_BIT: i16 = 0x40;
 
 impl BatchHeader {
-    /// Reads the header at the start of `bytes`; `None` if there are fewer than 61. Nothing else is checked: that is for
-    /// [`walk`](super::walk).
+    /// Reads the header at the start of `bytes`; `None` if there are fewer than 61. Nothing else is checked: that is
+    /// for [`walk`](super::walk()).
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let mut rest = bytes.first_chunk::<HEADER_LEN>()?.as_slice();
         Some(Self {
@@ -103,8 +103,8 @@ impl BatchHeader {
         bytes
     }
 
-    /// Size of the whole batch in bytes, header included: what `max.message.bytes` is compared with. 0 for a length that no
-    /// batch can have.
+    /// Size of the whole batch in bytes, header included: what `max.message.bytes` is compared with. 0 for a length
+    /// that no batch can have.
     pub fn total_size(&self) -> usize {
         usize::try_from(self.batch_length)
             .map_or(0, |length| length.saturating_add(LENGTH_OVERHEAD))

@@ -74,7 +74,7 @@ pub struct Records {
     ended: bool,
 }
 
-/// Reads the records of `batch`, which has been checked by [`walk`](super::walk).
+/// Reads the records of `batch`, which has been checked by [`walk`](super::walk()).
 ///
 /// The last item is an error if the batch does not end with its last record.
 ///
@@ -193,3 +193,6 @@ impl Iterator for Records {
 }
 
 impl std::iter::FusedIterator for Records {}
+
+#[cfg(test)]
+mod tests;

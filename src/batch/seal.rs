@@ -5,6 +5,9 @@ use super::fate::is_control;
 use super::header::{BatchHeader, CODEC_BITS, HEADER_LEN};
 use super::walk::Batch;
 
+/// The gather sink replaces exactly what is made here.
+const _: () = assert!(HEADER_LEN == crate::protocol::SEALED_HEAD_LEN);
+
 /// The identity under which this program writes to a target partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ProducerIdentity {
@@ -40,8 +43,9 @@ pub enum SealRefused {
 /// The 61 bytes that replace the batch's header; the payload stays as it is (batch-forwarding, 2.4).
 ///
 /// Base offset 0, leader epoch -1, attributes reduced to the codec (so without log append time, delete horizon and the
-/// source's transaction), the given identity and sequence, and the CRC derived from the old one. Timestamps, offset delta and
-/// count stay. Decide with [`AbortFilter`](super::AbortFilter) first: an aborted batch cannot be recognised from its header.
+/// source's transaction), the given identity and sequence, and the CRC derived from the old one. Timestamps, offset
+/// delta and count stay. Decide with [`AbortFilter`](super::AbortFilter) first: an aborted batch cannot be recognised
+/// from its header.
 ///
 /// # Errors
 /// [`SealRefused`] for a control batch and for one that compaction emptied or thinned.

@@ -1,6 +1,7 @@
 //! Zigzag varints as records use them.
 
-/// Reads a zigzag varint of at most 64 bits from the start of `rest`, which moves past it. `None` if it is cut off or longer.
+/// Reads a zigzag varint of at most 64 bits from the start of `rest`, which moves past it. `None` if it is cut off or
+/// longer.
 pub(super) fn take_long(rest: &mut &[u8]) -> Option<i64> {
     let mut raw: u64 = 0;
     let mut bytes = *rest;

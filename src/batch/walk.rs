@@ -1,8 +1,8 @@
 //! Splits the records of a fetched partition into batches.
 //!
-//! Fetch returns a slice of a log segment as it is stored: batches of format 2, possibly entries of the formats before, and
-//! at the end often a batch that was cut off by a size limit. Everything that would make a later step misread the data is
-//! an error here, among it a transaction marker whose kind cannot be read.
+//! Fetch returns a slice of a log segment as it is stored: batches of format 2, possibly entries of the formats
+//! before, and at the end often a batch that was cut off by a size limit. Everything that would make a later step
+//! misread the data is an error here, among it a transaction marker whose kind cannot be read.
 
 use bytes::Bytes;
 
@@ -244,8 +244,8 @@ impl Batch {
         })
     }
 
-    /// What a control batch says. `None` if this is none, or if compaction left only its header: the type is lost then, and
-    /// nothing hangs on it any more.
+    /// What a control batch says. `None` if this is none, or if compaction left only its header: the type is lost
+    /// then, and nothing hangs on it any more.
     pub fn control_type(&self) -> Option<ControlType> {
         if !self.header.is_control() || self.header.is_empty() || self.header.codec() != Codec::None
         {
@@ -358,7 +358,8 @@ mod tests {
         // The same COMMIT record with a three-byte timestamp delta, as a delete-horizon rewrite leaves it.
         let mut bytes = vectors::hex(vectors::COMMIT).to_vec();
         bytes.splice(61..64, [0x24, 0, 0x80, 0x80, 0x01]);
-        bytes[8..12].copy_from_slice(&(bytes.len() as i32 - 12).to_be_bytes());
+        let length = bytes.len() as i32 - 12;
+        bytes[8..12].copy_from_slice(&length.to_be_bytes());
         assert_eq!(
             batch(&bytes.into()).control_type(),
             Some(ControlType::Commit)

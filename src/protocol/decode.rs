@@ -1,8 +1,8 @@
 //! A reader over a response body that checks every length before using it.
 //!
-//! The reader knows which message it reads, so that an error says API, version, byte and reason. Slices it returns alias
-//! the frame. It covers both dialects of the protocol: classic (fixed-size lengths) and flexible (varint lengths and tagged
-//! fields, KIP-482).
+//! The reader knows which message it reads, so that an error says API, version, byte and reason. Slices it returns
+//! alias the frame. It covers both dialects of the protocol: classic (fixed-size lengths) and flexible (varint lengths
+//! and tagged fields, KIP-482).
 
 use std::ops::Range;
 
@@ -86,8 +86,8 @@ pub enum Fault {
     Crate(String),
 }
 
-/// Most elements to reserve for at once. An element in memory can be thirty times as long as on the wire, so even a count
-/// that could fit is not taken at its word; above this the vector grows with what is really there.
+/// Most elements to reserve for at once. An element in memory can be thirty times as long as on the wire, so even a
+/// count that could fit is not taken at its word; above this the vector grows with what is really there.
 pub(crate) const RESERVE_MAX: usize = 4096;
 
 /// Reads one response body front to back.
@@ -368,8 +368,8 @@ impl Reader {
 
     /// Reads the tagged fields at the end of a structure; does nothing in a classic version.
     ///
-    /// `known` gets each tag and says whether it read the field. Unknown fields are passed over: they are how newer brokers
-    /// talk to older clients (KIP-482).
+    /// `known` gets each tag and says whether it read the field. Unknown fields are passed over: they are how newer
+    /// brokers talk to older clients (KIP-482).
     ///
     /// # Errors
     /// [`Fault::TaggedFieldSize`] if `known` left part of its field unread, and whatever reading meets.

@@ -66,8 +66,8 @@ pub fn frame_length(prefix: [u8; 4], limit: usize) -> Result<usize, FrameError> 
 
 /// Splits a response frame (without its length) into correlation id and body.
 ///
-/// Flexible versions have tagged fields in the header, which are passed over; an ApiVersions response never has them, so
-/// that a client can read it before it knows what the broker speaks (KIP-511).
+/// Flexible versions have tagged fields in the header, which are passed over; an ApiVersions response never has them,
+/// so that a client can read it before it knows what the broker speaks (KIP-511).
 ///
 /// # Errors
 /// [`DecodeError`] with the position counted from the start of the frame.

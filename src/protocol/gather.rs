@@ -1,9 +1,10 @@
 //! The encode sink that keeps record bytes by reference.
 //!
-//! The `kafka-protocol` crate writes a message through the trait [`ByteBufMut`]. [`GatherSink`] collects the small writes
-//! in one head buffer; when the crate writes the records of a registered batch, recognised by address and length, the sink
-//! puts the new 61-byte batch header into the head buffer and keeps the rest of the batch as a slice. The result is a list
-//! of buffers for one vectored write. No message is framed by hand, and no payload byte is touched.
+//! The `kafka-protocol` crate writes a message through the trait [`ByteBufMut`]. [`GatherSink`] collects the small
+//! writes in one head buffer; when the crate writes the records of a registered batch, recognised by address and
+//! length, the sink puts the new 61-byte batch header into the head buffer and keeps the rest of the batch as a slice.
+//! The result is a list of buffers for one vectored write. No message is framed by hand, and no payload byte is
+//! touched.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -24,7 +25,8 @@ const LENGTH_PREFIX: usize = size_of::<i32>();
 /// Why a frame cannot be finished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum GatherError {
-    /// Registered batches were not met in the message, or in another order. Sending the frame would send unsealed batches.
+    /// Registered batches were not met in the message, or in another order. Sending the frame would send unsealed
+    /// batches.
     #[error("{0} registered batches were not written in the order of their registration")]
     Unwritten(usize),
     /// The frame is longer than its length field can say.
@@ -74,8 +76,8 @@ impl GatherSink {
     /// Announces that the message holds `original`, a whole batch, and that it goes out with `head` as its header.
     ///
     /// Register in the order of the message. `original` must be the very buffer that the message holds (a clone of the
-    /// `Bytes`): it is recognised by address and length. Anything shorter than a batch header is never recognised, so that
-    /// [`GatherSink::finish`] will refuse.
+    /// `Bytes`): it is recognised by address and length. Anything shorter than a batch header is never recognised, so
+    /// that [`GatherSink::finish`] will refuse.
     pub fn register(&mut self, original: Bytes, head: [u8; SEALED_HEAD_LEN]) {
         self.expected.push_back((original, head));
     }
@@ -140,8 +142,8 @@ mod sink {
     //! The one `unsafe impl` of this layer.
     #![allow(unsafe_code)]
     // The trait is unsafe because `advance_mut` and `chunk_mut` expose uninitialised memory. Both go straight to
-    // `BytesMut`, which upholds the contract. There is no safe way to implement the trait, and the crate's encoder takes
-    // nothing else.
+    // `BytesMut`, which upholds the contract. There is no safe way to implement the trait, and the crate's encoder
+    // takes nothing else.
 
     use bytes::buf::UninitSlice;
 
@@ -182,8 +184,8 @@ mod sink {
     }
 }
 
-/// Positions count the payloads kept by reference as if they had been copied. The messages themselves use none of these;
-/// they exist for gaps, which never reach into a payload.
+/// Positions count the payloads kept by reference as if they had been copied. The messages themselves use none of
+/// these; they exist for gaps, which never reach into a payload.
 impl ByteBufMut for GatherSink {
     fn offset(&self) -> usize {
         self.head.len().saturating_add(self.payload_len)

@@ -1,8 +1,8 @@
 //! The length walk in front of the crate's decoders.
 //!
-//! The crate reserves memory for whatever element count the wire announces. Before it sees a response, the walk goes over
-//! the same bytes by a small description of the message (`schema`) and checks every count, length and tagged field against
-//! what is at hand. An API without a description is an error: it is never decoded unguarded.
+//! The crate reserves memory for whatever element count the wire announces. Before it sees a response, the walk goes
+//! over the same bytes by a small description of the message (`schema`) and checks every count, length and tagged
+//! field against what is at hand. An API without a description is an error: it is never decoded unguarded.
 
 use bytes::{Buf, Bytes};
 use kafka_protocol::messages::ApiKey;
@@ -13,12 +13,12 @@ use super::schema::{Field, Kind, Message, Structure, message};
 
 /// Decodes a response body with the crate's decoder, after the length walk; all of the body must be consumed.
 ///
-/// `api` must be the API of `R`. Fetch, Produce, Metadata, OffsetCommit and OffsetFetch have decoders of their own and no
-/// table here.
+/// `api` must be the API of `R`. Fetch, Produce, Metadata, OffsetCommit and OffsetFetch have decoders of their own and
+/// no table here.
 ///
-/// # Errors
-/// [`DecodeError`]: [`Fault::NoTable`] or [`Fault::UnsupportedVersion`] if our caller asked for what cannot be read here,
-/// [`Fault::Crate`] if the crate refused (a null or a text it does not accept), otherwise what the walk met.
+/// # Errors [`DecodeError`]: [`Fault::NoTable`] or [`Fault::UnsupportedVersion`] if our caller asked for what cannot
+/// be read here, [`Fault::Crate`] if the crate refused (a null or a text it does not accept), otherwise what the walk
+/// met.
 pub fn decode_response<R: Decodable + HeaderVersion>(
     api: ApiKey,
     version: i16,

@@ -3,9 +3,10 @@
 //! Everything here is a pure function of bytes and a version. Nothing in this module opens a socket, reads a clock or
 //! logs. Bytes from a peer never panic and never decide an allocation before they were checked against what is at hand.
 //!
-//! Start at [`encode_request`] for the way out and at [`split_response`] for the way in; the body that the latter returns
-//! goes to one of the checked decoders ([`FetchResponse`] and its neighbours) or to [`decode_response`].
-#![deny(clippy::indexing_slicing, clippy::unwrap_used)]
+//! Start at [`encode_request`] for the way out and at [`split_response`] for the way in; the body that the latter
+//! returns goes to one of the checked decoders ([`FetchResponse`] and its neighbours) or to [`decode_response`].
+// Tests may index and unwrap: a panic there is a failed test.
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
 mod api_version;
 mod checked;
@@ -15,6 +16,8 @@ mod frame;
 mod gather;
 mod guard;
 mod ids;
+#[cfg(test)]
+mod random;
 mod request;
 mod schema;
 

@@ -64,3 +64,6 @@ pub fn encode_request<R: Request + Encodable + HeaderVersion>(
         .map_err(|error| refused(&error))?;
     sink.finish().map_err(|error| refused(&error))
 }
+
+#[cfg(test)]
+mod tests;

@@ -401,4 +401,77 @@ pub(super) static MESSAGES: &[Message] = &[
             ]))),
         ]),
     },
+    Message {
+        api: ApiKey::SaslHandshake,
+        versions: 0..=1,
+        flexible_from: LAST,
+        body: plain(&[
+            always(I16),                                  // error_code
+            always(Kind::Array(&plain(&[always(TEXT)]))), // mechanisms
+        ]),
+    },
+    Message {
+        api: ApiKey::SaslAuthenticate,
+        versions: 0..=2,
+        flexible_from: 2,
+        body: plain(&[
+            always(I16),   // error_code
+            always(TEXT),  // error_message
+            always(BLOB),  // auth_bytes
+            since(1, I64), // session_lifetime_ms
+        ]),
+    },
+    Message {
+        api: ApiKey::IncrementalAlterConfigs,
+        versions: 0..=1,
+        flexible_from: 1,
+        body: plain(&[
+            always(I32), // throttle_time_ms
+            always(Kind::Array(&plain(&[
+                always(I16),  // error_code
+                always(TEXT), // error_message
+                always(I8),   // resource_type
+                always(TEXT), // resource_name
+            ]))),
+        ]),
+    },
+    Message {
+        api: ApiKey::DeleteTopics,
+        versions: 1..=6,
+        flexible_from: 4,
+        body: plain(&[
+            always(I32), // throttle_time_ms
+            always(Kind::Array(&plain(&[
+                always(TEXT),   // name
+                since(6, UUID), // topic_id
+                always(I16),    // error_code
+                since(5, TEXT), // error_message
+            ]))),
+        ]),
+    },
+    Message {
+        api: ApiKey::DeleteRecords,
+        versions: 0..=2,
+        flexible_from: 2,
+        body: plain(&[
+            always(I32), // throttle_time_ms
+            always(Kind::Array(&plain(&[
+                always(TEXT), // name
+                always(Kind::Array(&plain(&[
+                    always(I32), // partition_index
+                    always(I64), // low_watermark
+                    always(I16), // error_code
+                ]))),
+            ]))),
+        ]),
+    },
+    Message {
+        api: ApiKey::DeleteGroups,
+        versions: 0..=2,
+        flexible_from: 2,
+        body: plain(&[
+            always(I32),                                               // throttle_time_ms
+            always(Kind::Array(&plain(&[always(TEXT), always(I16)]))), // group_id, error_code
+        ]),
+    },
 ];

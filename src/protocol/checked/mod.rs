@@ -1,10 +1,11 @@
 //! Decoders of our own for the responses that come by the thousand, with every length checked.
 //!
-//! The crate's decoders reserve whatever count the wire announces; a corrupt four-byte count makes them ask for gigabytes,
-//! and a failed allocation ends the process. These decoders reserve only what the bytes at hand could hold. Records are
-//! slices of the frame.
+//! The crate's decoders reserve whatever count the wire announces; a corrupt four-byte count makes them ask for
+//! gigabytes, and a failed allocation ends the process. These decoders reserve only what the bytes at hand could hold.
+//! Records are slices of the frame.
 //!
-//! Numbers named `…_MIN` are the fewest bytes that an element takes in any version, which is what makes the check sound.
+//! Numbers named `…_MIN` are the fewest bytes that an element takes in any version, which is what makes the check
+//! sound.
 
 mod fetch;
 mod metadata;

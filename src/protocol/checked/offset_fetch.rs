@@ -47,8 +47,8 @@ const PARTITION_MIN: usize = 4 + 8 + 1 + 2;
 impl OffsetFetchResponse {
     /// Decodes a response body; all of it must be consumed. The request must have asked for one group.
     ///
-    /// # Errors
-    /// [`DecodeError`], among them [`Fault::GroupCount`]; nothing was allocated beyond a small multiple of the body's size.
+    /// # Errors [`DecodeError`], among them [`Fault::GroupCount`]; nothing was allocated beyond a small multiple of
+    /// the body's size.
     pub fn decode(body: Bytes, version: i16) -> Result<Self, DecodeError> {
         let mut reader =
             Reader::for_versions(ApiKey::OffsetFetch, version, VERSIONS, FLEXIBLE_FROM, body)?;
