@@ -2,6 +2,7 @@
 //!
 //! Start reading at `docs/ARCHITECTURE.md`; the way of a batch begins in [`mirror`].
 
+pub mod backoff;
 pub mod batch;
 pub mod cli;
 pub mod client;
@@ -10,3 +11,4 @@ pub mod mirror;
 pub mod net;
 pub mod protocol;
 pub mod topics;
+pub mod wall_clock;

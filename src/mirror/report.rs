@@ -14,6 +14,7 @@ use super::{
     anchor::Anchor,
     partition::{Break, Lost, PartitionSpec, PartitionState, Progress, StopReason},
 };
+use crate::protocol::TopicPartition;
 
 /// One copied partition of a flow, numbered by the control thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,6 +35,8 @@ pub(crate) enum Command {
 #[derive(Debug, Clone)]
 pub(crate) struct AnchorOffer {
     pub(crate) copy: CopyId,
+    pub(crate) source: TopicPartition,
+    pub(crate) target: TopicPartition,
     pub(crate) anchor: Anchor,
     pub(crate) breaks: Vec<Break>,
     pub(crate) tail_bytes: u64,

@@ -616,8 +616,15 @@ impl Shard {
                     continue;
                 }
                 let Some((anchor, breaks)) = entry.machine.anchor() else { continue };
-                let offer =
-                    AnchorOffer { copy, anchor, breaks: breaks.to_vec(), tail_bytes: entry.machine.tail_bytes() };
+                let spec = entry.machine.spec();
+                let offer = AnchorOffer {
+                    copy,
+                    source: spec.source.clone(),
+                    target: spec.target.clone(),
+                    anchor,
+                    breaks: breaks.to_vec(),
+                    tail_bytes: entry.machine.tail_bytes(),
+                };
                 entry.machine.anchor_taken();
                 entry.anchor_pending = true;
                 offers.push(offer);

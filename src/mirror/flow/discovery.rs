@@ -1,0 +1,235 @@
+//! Which topics a flow copies, and what the target lacks for them: look, plan, apply.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use tracing::{debug, info, warn};
+
+use super::{Directory, FlowContext, FlowError};
+use crate::{
+    client::{Cluster, ClusterSnapshot, NewTopic, TopicConfigs},
+    mirror::settings::FlowSettings,
+    protocol::TopicName,
+    topics::{PlanRules, SourceTopic, TopicChange, conflicts, plan_topics, should_copy},
+};
+
+const MAX_MESSAGE_BYTES: &str = "max.message.bytes";
+const TIMESTAMP_AFTER_MAX: &str = "message.timestamp.after.max.ms";
+
+/// A topic to copy.
+#[derive(Debug, Clone)]
+pub(super) struct Discovered {
+    pub(super) source: TopicName,
+    pub(super) target: TopicName,
+    /// As many as both sides have.
+    pub(super) partitions: i32,
+    pub(super) target_batch_bytes_max: Option<usize>,
+    /// Two flows would write it: why it is not copied.
+    pub(super) refused: Option<String>,
+}
+
+/// Looks for topics and plans what is missing.
+pub(super) struct Discovery<'a> {
+    settings: &'a FlowSettings,
+    source: &'a Cluster,
+    target: &'a Cluster,
+    context: &'a FlowContext,
+}
+
+/// Makes a cluster's topics known to the other flows of the process.
+pub(super) fn publish(directory: &Directory, alias: &str, snapshot: &ClusterSnapshot) {
+    let names = snapshot
+        .topics
+        .iter()
+        .filter(|(_, info)| !info.internal)
+        .map(|(name, _)| name.as_str().to_owned())
+        .collect();
+    directory.borrow_mut().insert(alias.to_owned(), names);
+}
+
+impl<'a> Discovery<'a> {
+    pub(super) fn new(
+        settings: &'a FlowSettings,
+        source: &'a Cluster,
+        target: &'a Cluster,
+        context: &'a FlowContext,
+    ) -> Self {
+        Self { settings, source, target, context }
+    }
+
+    /// Reads both sides. The topics are what exists now on both, or will after the changes are applied.
+    pub(super) async fn look(&self) -> Result<(Vec<Discovered>, Vec<TopicChange>), FlowError> {
+        let from = self.source.refresh_all().await?;
+        let to = self.target.refresh_all().await?;
+        publish(&self.context.directory, self.settings.source.alias.as_str(), &from);
+        publish(&self.context.directory, self.settings.target.alias.as_str(), &to);
+        let selected: Vec<TopicName> = from
+            .topics
+            .iter()
+            .filter(|(name, info)| {
+                let decision = should_copy(
+                    &self.settings.policy,
+                    &self.settings.topics,
+                    self.settings.copy_heartbeats,
+                    self.settings.target.alias.as_str(),
+                    name.as_str(),
+                    info.internal,
+                );
+                debug!(topic = name.as_str(), ?decision, "topic considered");
+                decision.is_copy() && !info.partitions.is_empty()
+            })
+            .map(|(name, _)| name.clone())
+            .collect();
+        let refused = self.refusals();
+        let remote = |name: &TopicName| {
+            TopicName::new(self.settings.policy.remote_topic(self.settings.source.alias.as_str(), name.as_str()))
+        };
+        let source_configs = self.configs(self.source, &selected).await;
+        let remotes: Vec<TopicName> =
+            selected.iter().map(&remote).filter(|name| to.topics.contains_key(name)).collect();
+        let target_configs = self.configs(self.target, &remotes).await;
+        let mut found = Vec::new();
+        let mut wanted = Vec::new();
+        for name in selected {
+            let target = remote(&name);
+            let partitions = from.topics.get(&name).map_or(0, |info| info.partitions.len());
+            let partitions = i32::try_from(partitions).unwrap_or(i32::MAX);
+            let configs = source_configs.get(&name);
+            let number = |key: &str| configs.and_then(|configs| configs.get(key)?.parse::<i64>().ok());
+            let max_message_bytes = number(MAX_MESSAGE_BYTES).and_then(|value| i32::try_from(value).ok());
+            let refused = refused.get(name.as_str()).cloned();
+            if refused.is_none() {
+                wanted.push(SourceTopic {
+                    name: name.as_str().to_owned(),
+                    partitions,
+                    max_message_bytes,
+                    timestamp_after_max_ms: number(TIMESTAMP_AFTER_MAX),
+                    other_configs: BTreeMap::new(),
+                });
+            }
+            let existing = target_configs
+                .get(&target)
+                .and_then(|configs| configs.get(MAX_MESSAGE_BYTES)?.parse::<usize>().ok());
+            let created = max_message_bytes.and_then(|value| usize::try_from(value).ok());
+            let target_batch_bytes_max = if to.topics.contains_key(&target) { existing } else { created };
+            found.push(Discovered { source: name, target, partitions, target_batch_bytes_max, refused });
+        }
+        let rules = PlanRules {
+            policy: &self.settings.policy,
+            source_alias: self.settings.source.alias.as_str(),
+            replication_factor: self.settings.replication_factor,
+            target_knows_timestamp_limits: self.target_knows_timestamp_limits().await,
+        };
+        let counts: BTreeMap<String, i32> = to
+            .topics
+            .iter()
+            .map(|(name, info)| (name.as_str().to_owned(), i32::try_from(info.partitions.len()).unwrap_or(i32::MAX)))
+            .collect();
+        let changes = plan_topics(&rules, &wanted, &counts);
+        Ok((found, changes))
+    }
+
+    /// Why topics of this flow are refused, by source name: two writers, or a loop.
+    fn refusals(&self) -> BTreeMap<String, String> {
+        let rules: Vec<_> = self.context.all_flows.iter().map(FlowSettings::rules).collect();
+        let found = conflicts(&rules, &self.context.directory.borrow());
+        let (source, target) = (self.settings.source.alias.as_str(), self.settings.target.alias.as_str());
+        let mut refused = BTreeMap::new();
+        for conflict in found {
+            for copy in &conflict.copies {
+                if copy.source == source && copy.target == target {
+                    refused.entry(copy.topic.clone()).or_insert_with(|| conflict.to_string());
+                }
+            }
+        }
+        refused
+    }
+
+    async fn configs(&self, cluster: &Cluster, topics: &[TopicName]) -> BTreeMap<TopicName, TopicConfigs> {
+        if topics.is_empty() {
+            return BTreeMap::new();
+        }
+        match cluster.topic_configs(topics, &[MAX_MESSAGE_BYTES, TIMESTAMP_AFTER_MAX]).await {
+            Ok(configs) => configs,
+            Err(error) => {
+                warn!(cluster = %cluster.alias(), %error, "topic configurations cannot be read; defaults are assumed");
+                BTreeMap::new()
+            }
+        }
+    }
+
+    /// Whether creating a topic with the setting of KIP-937 (Kafka 3.6) would be accepted.
+    async fn target_knows_timestamp_limits(&self) -> bool {
+        const BROKER_KEY: &str = "log.message.timestamp.after.max.ms";
+        let Some(broker) = self.target.snapshot().brokers.keys().next().copied() else { return false };
+        self.target
+            .broker_configs(broker, &[BROKER_KEY])
+            .await
+            .is_ok_and(|configs| configs.contains_key(BROKER_KEY))
+    }
+
+    /// Creates and grows. What fails is reported and tried again at the next look; the rest goes on.
+    pub(super) async fn apply(&self, changes: Vec<TopicChange>) {
+        if changes.is_empty() {
+            return;
+        }
+        let mut creates = Vec::new();
+        let mut grows = Vec::new();
+        for change in changes {
+            info!(flow = %self.settings.name(), "{change}");
+            match change {
+                TopicChange::Create { topic, partitions, replication_factor, configs } => creates.push(NewTopic {
+                    name: TopicName::new(topic),
+                    partitions,
+                    replication_factor,
+                    configs,
+                }),
+                TopicChange::Grow { topic, to, .. } => grows.push((TopicName::new(topic), to)),
+            }
+        }
+        let mut done = BTreeSet::new();
+        for outcome in [self.target.create_topics(&creates).await, self.target.create_partitions(&grows).await] {
+            match outcome {
+                Ok(outcomes) => {
+                    for (topic, outcome) in outcomes {
+                        match outcome {
+                            Ok(()) => {
+                                done.insert(topic);
+                            }
+                            Err(error) => warn!(
+                                topic = topic.as_str(),
+                                %error,
+                                "topic cannot be prepared on the target; it is tried again at the next refresh of topics"
+                            ),
+                        }
+                    }
+                }
+                Err(error) => warn!(%error, "topics cannot be prepared on the target; tried again at the next refresh"),
+            }
+        }
+        await_topics(self.target, &done).await;
+    }
+}
+
+/// Waits until the brokers know topics that were just created, with a leader for each partition; not for ever, since
+/// partitions cope with a missing leader themselves.
+pub(super) async fn await_topics(cluster: &Cluster, topics: &BTreeSet<TopicName>) {
+    for _ in 0..50 {
+        if topics.is_empty() {
+            return;
+        }
+        if let Ok(snapshot) = cluster.refresh(topics).await {
+            let ready = topics.iter().all(|topic| {
+                snapshot.topics.get(topic).is_some_and(|info| {
+                    !info.partitions.is_empty() && info.partitions.iter().all(|partition| partition.leader.is_some())
+                })
+            });
+            if ready {
+                return;
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
