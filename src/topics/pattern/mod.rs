@@ -3,7 +3,7 @@
 //! MirrorMaker joins a list with `|`, compiles it with `java.util.regex` and asks for a match of the whole name. The
 //! joined text is rewritten here ([`translate`]) so that it means the same to the `regex` crate, or, where it needs
 //! look-around, back references, atomic groups or possessive quantifiers, to `fancy-regex` with a step limit. What
-//! cannot be rewritten is refused. The test table is Java's own answer (`dev/oracle/Patterns.java`).
+//! cannot be rewritten is refused. The test tables are Java's own answers (`dev/oracle/`).
 
 mod translate;
 
@@ -119,10 +119,19 @@ fn compile(joined: &str) -> Result<(Engine, Vec<String>), String> {
     Ok((engine?, warnings))
 }
 
-/// The engines draw the pattern over several lines, in its rewritten form; the last line says what is wrong.
+/// The engines draw the pattern over several lines, or count positions, both in its rewritten form; what is left says
+/// what is wrong.
 fn last_line(text: &str) -> String {
     let line = text.lines().last().unwrap_or(text).trim();
-    line.strip_prefix("error: ").unwrap_or(line).to_owned()
+    let line = match line.strip_prefix("Parsing error at position ") {
+        Some(rest) => rest.split_once(": ").map_or(rest, |(_, reason)| reason),
+        None => line,
+    };
+    ["error: ", "Error compiling regex: "]
+        .into_iter()
+        .find_map(|prefix| line.strip_prefix(prefix))
+        .unwrap_or(line)
+        .to_owned()
 }
 
 /// Names the item that is faulty by itself, if there is one.

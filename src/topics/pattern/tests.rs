@@ -82,6 +82,33 @@ fn every_pattern_means_what_it_means_to_java() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
+/// What is taken means what it means to Java, and nothing is taken that Java refuses.
+#[test]
+fn random_patterns_are_refused_or_mean_what_they_mean_to_java() {
+    let name = |text: &'static str| if text == "<empty>" { "" } else { text };
+    let mut lines = include_str!("java-random.tsv").lines();
+    let head = lines.next().expect("the first line holds the names");
+    let names: Vec<&str> = head.split('\t').skip(1).map(name).collect();
+    let (mut taken, mut faults) = (0, Vec::new());
+    for line in lines {
+        let mut columns = line.split('\t');
+        let pattern = columns.next().expect("every line has a pattern");
+        let java_takes_it = columns.next() == Some("ok");
+        let Ok(ours) = JavaPattern::any_of(&[pattern]) else {
+            continue;
+        };
+        taken += 1;
+        let expected: Vec<&str> = columns.map(name).collect();
+        let matches = |name: &&str| ours.matches(name) == Some(true);
+        let found: Vec<&str> = names.iter().copied().filter(matches).collect();
+        if !java_takes_it || found != expected {
+            faults.push(format!("{pattern}: Java {expected:?}, here {found:?}"));
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    assert!(taken > 400, "only {taken} patterns were taken");
+}
+
 #[test]
 fn ordinary_patterns_use_the_engine_without_backtracking() {
     for pattern in [".*", r"\Qa.b\E", r"[\w-.]+", "(?i)a|b"] {
@@ -128,4 +155,15 @@ fn posix_brackets_are_warned_about() {
             .warnings()
             .is_empty()
     );
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::test_runner::Config::with_cases(64))]
+
+    #[test]
+    fn no_pattern_panics(pattern in r"([a-z\\\[\](){}?*+|^$.&:<>=!#,0-9QEpxu-]|\PC){0,12}", name: String) {
+        if let Ok(pattern) = JavaPattern::any_of(&[pattern]) {
+            pattern.matches(&name);
+        }
+    }
 }

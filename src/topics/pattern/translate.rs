@@ -248,11 +248,13 @@ impl Translator<'_> {
     }
 
     fn escape_outside(&mut self) -> Result<(), String> {
-        self.before = Before::Item;
+        let before = std::mem::replace(&mut self.before, Before::Item);
         match self.escape()? {
             Escaped::Char(c) => self.literal(c),
             Escaped::Set(set) => self.push(&format!("[{set}]")),
             Escaped::Raw(text) | Escaped::Outside(text) => self.push(&text),
+            // Nothing was quoted, so there is nothing new to repeat.
+            Escaped::Quote(text) if text.is_empty() => self.before = before,
             Escaped::Quote(text) => text.chars().for_each(|c| self.literal(c)),
         }
         Ok(())
