@@ -383,14 +383,24 @@ def grow_topic(target, topic, partitions):
     wait_for_leaders(address, topic, partitions)
 
 
+def leads(broker, topic):
+    known = wire.metadata(broker, [topic])
+    mine = [number for number, part in known["topics"][topic]["partitions"].items()
+            if known["brokers"].get(part["leader"]) == broker]
+    return not mine or set(wire.end_offsets(broker, topic, mine)) == set(mine)
+
+
 def wait_for_leaders(address, topic, partitions):
-    """Until every broker names a leader for every partition."""
+    """Until every broker names a leader for every partition, and each leader answers for its own.
+
+    The controller announces leaders before they have opened their logs; a request in between gets an error.
+    """
     end = time.monotonic() + 30
     waiting = set(wire.metadata(address)["brokers"].values())
     while waiting:
         for broker in sorted(waiting):
             known = wire.metadata(broker, [topic])["topics"].get(topic, {"partitions": {}})["partitions"]
-            if len(known) >= partitions and all(part["leader"] >= 0 for part in known.values()):
+            if len(known) >= partitions and all(part["leader"] >= 0 for part in known.values()) and leads(broker, topic):
                 waiting.discard(broker)
         if waiting and time.monotonic() > end:
             raise Fault(f"topic {topic} has no leaders on {sorted(waiting)} after 30 s")
