@@ -18,7 +18,12 @@ impl Backoff {
     /// Starts at `first` (before jitter), never exceeds `cap`.
     #[must_use]
     pub fn new(first: Duration, cap: Duration, seed: u64) -> Self {
-        Self { first, cap, attempt: 0, random: seed | 1 }
+        Self {
+            first,
+            cap,
+            attempt: 0,
+            random: seed | 1,
+        }
     }
 
     /// How many delays were handed out since the last [`Self::reset`].
@@ -64,8 +69,14 @@ mod tests {
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1), 7);
         for step_ms in [100_u64, 200, 400, 800, 1000, 1000] {
             let delay = backoff.next_delay();
-            assert!(delay >= Duration::from_millis(step_ms / 2), "{delay:?} below {step_ms}/2");
-            assert!(delay <= Duration::from_millis(step_ms), "{delay:?} above {step_ms}");
+            assert!(
+                delay >= Duration::from_millis(step_ms / 2),
+                "{delay:?} below {step_ms}/2"
+            );
+            assert!(
+                delay <= Duration::from_millis(step_ms),
+                "{delay:?} above {step_ms}"
+            );
         }
         backoff.reset();
         assert!(backoff.next_delay() <= Duration::from_millis(100));

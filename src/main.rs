@@ -1,3 +1,5 @@
 //! The `towpath` program: everything lives in the library.
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    towpath::cli::main()
+}

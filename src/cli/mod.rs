@@ -1,1 +1,112 @@
-//! (being built)
+//! Arguments, logging, signals, exit codes. Decides nothing about copying.
+
+mod run;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::{Parser, Subcommand, ValueEnum};
+use tracing_subscriber::EnvFilter;
+
+/// What the process tells its caller (`design.md` 8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// Done.
+    Done,
+    /// A fault of Towpath's.
+    Internal,
+    /// The command line or the configuration is wrong.
+    Usage,
+    /// It could not start.
+    CannotStart,
+    /// Finished, but some partitions were not copied; each was named.
+    NotCopied,
+    /// Something in flight did not settle in time.
+    DeadlineMissed,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(match exit {
+            Exit::Done => 0,
+            Exit::Internal => 1,
+            Exit::Usage => 2,
+            Exit::CannotStart => 3,
+            Exit::NotCopied => 4,
+            Exit::DeadlineMissed => 5,
+        })
+    }
+}
+
+/// Copies Kafka topics between clusters without opening the record batches.
+#[derive(Debug, Parser)]
+#[command(name = "towpath", version, about, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+    /// How log lines on stderr look; TOWPATH_LOG filters them (such as `info` or `towpath::net=debug`).
+    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text)]
+    log_format: LogFormat,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the flows of a MirrorMaker 2 file.
+    #[command(visible_alias = "mm2")]
+    Run(RunArguments),
+}
+
+#[derive(Debug, clap::Args)]
+struct RunArguments {
+    /// MirrorMaker 2's configuration, such as mm2.properties.
+    file: PathBuf,
+    /// End once every partition has reached the source's last stable offset as seen at the start.
+    #[arg(long)]
+    until_caught_up: bool,
+    /// Print what would be created and copied, and do nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Print the configuration as understood, secrets hidden, and do nothing.
+    #[arg(long)]
+    show_config: bool,
+}
+
+/// The whole program.
+#[must_use]
+pub fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // clap prints help and version to stdout, faults to stderr; only the latter are faults.
+            let _ = error.print();
+            return if error.use_stderr() {
+                Exit::Usage.into()
+            } else {
+                Exit::Done.into()
+            };
+        }
+    };
+    log_to_stderr(arguments.log_format);
+    match arguments.command {
+        Command::Run(run) => run::run(&run).into(),
+    }
+}
+
+fn log_to_stderr(format: LogFormat) {
+    let filter = EnvFilter::try_from_env("TOWPATH_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => {
+            let colour = std::io::IsTerminal::is_terminal(&std::io::stderr());
+            builder.with_ansi(colour).with_target(false).init();
+        }
+        LogFormat::Json => builder.json().flatten_event(true).init(),
+    }
+}

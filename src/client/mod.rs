@@ -14,8 +14,8 @@ pub mod recovery;
 mod snapshot;
 
 pub use admin::{NewTopic, TopicConfigs};
-pub use cluster::{Cluster, ClusterConfig};
 pub(crate) use cluster::wire_topic;
+pub use cluster::{Cluster, ClusterConfig};
 pub use error::ClientError;
 pub use groups::{GroupConnection, JoinAnswer, JoinRequest, OffsetToCommit, SyncAnswer};
 pub use offsets::{ListedOffset, OffsetQuery, ProducerState, describe_producers, list_offsets};

@@ -25,7 +25,7 @@ use super::{
     budget::Account,
     lookup::Lookups,
     partition::{PartitionMachine, PartitionSettings, PartitionState},
-    report::{AnchorOffer, Command, LeaseClock, PartitionReport, Report, CopyId},
+    report::{AnchorOffer, Command, CopyId, LeaseClock, PartitionReport, Report},
     settings::{FetchSettings, ProduceSettings},
     sink::{Lane, LaneKey},
     source::Fetcher,
@@ -83,7 +83,6 @@ pub(crate) struct Entry {
 }
 
 pub(crate) struct Shard {
-    pub(crate) flow: Arc<str>,
     pub(crate) fetch: FetchSettings,
     pub(crate) produce: ProduceSettings,
     pub(crate) client_rack: Option<String>,
@@ -134,7 +133,6 @@ impl Shard {
             read_committed: config.partition.shape.read_committed,
             settings: Rc::new(config.partition),
             queue_bytes_max: Cell::new(usize::try_from(partition_bytes_max).unwrap_or(usize::MAX)),
-            flow: config.flow,
             fetch: config.fetch,
             produce: config.produce,
             client_rack: config.client_rack,
@@ -219,10 +217,18 @@ impl Shard {
                 for (copy, spec, reason) in partitions {
                     let source = spec.source.clone();
                     let machine = match reason {
-                        Some(reason) => PartitionMachine::stopped(self.settings.clone(), spec, reason, now),
+                        Some(reason) => {
+                            PartitionMachine::stopped(self.settings.clone(), spec, reason, now)
+                        }
                         None => {
                             let seed = backoff::entropy();
-                            PartitionMachine::new(self.settings.clone(), spec, first_bytes, seed, now)
+                            PartitionMachine::new(
+                                self.settings.clone(),
+                                spec,
+                                first_bytes,
+                                seed,
+                                now,
+                            )
                         }
                     };
                     let entry = Entry {
@@ -256,7 +262,9 @@ impl Shard {
                     self.with(outcome.copy, |entry, _| {
                         entry.anchor_pending = false;
                         match outcome.durable {
-                            Some((breaks, tail_bytes)) => entry.machine.handle_anchored(breaks, tail_bytes),
+                            Some((breaks, tail_bytes)) => {
+                                entry.machine.handle_anchored(breaks, tail_bytes)
+                            }
                             None => entry.machine.handle_anchor_failed(),
                         }
                     });
@@ -274,7 +282,9 @@ impl Shard {
                 let entries = self.entries.borrow();
                 copies.iter().any(|copy| {
                     entries.get(copy).is_some_and(|entry| {
-                        !entry.machine.is_drained() || entry.machine.wants_anchor() || entry.anchor_pending
+                        !entry.machine.is_drained()
+                            || entry.machine.wants_anchor()
+                            || entry.anchor_pending
                     })
                 })
             };
@@ -300,10 +310,15 @@ impl Shard {
     }
 
     fn forget(&self, copy: CopyId) {
-        let Some(entry) = self.entries.borrow_mut().remove(&copy) else { return };
+        let Some(entry) = self.entries.borrow_mut().remove(&copy) else {
+            return;
+        };
         let spec = entry.machine.spec();
         if let Some(fetcher) = &entry.fetcher {
-            fetcher.session.borrow_mut().want(&spec.source, spec.source_topic_id, None);
+            fetcher
+                .session
+                .borrow_mut()
+                .want(&spec.source, spec.source_topic_id, None);
         }
         if let Some(lane) = &entry.lane {
             lane.remove(copy);
@@ -314,9 +329,17 @@ impl Shard {
     }
 
     /// Runs `event` on a partition, then does what it wants. `None` if the partition is gone.
-    pub(crate) fn with<T>(self: &Rc<Self>, copy: CopyId, event: impl FnOnce(&mut Entry, Instant) -> T) -> Option<T> {
+    pub(crate) fn with<T>(
+        self: &Rc<Self>,
+        copy: CopyId,
+        event: impl FnOnce(&mut Entry, Instant) -> T,
+    ) -> Option<T> {
         let now = Instant::now();
-        let result = self.entries.borrow_mut().get_mut(&copy).map(|entry| event(entry, now));
+        let result = self
+            .entries
+            .borrow_mut()
+            .get_mut(&copy)
+            .map(|entry| event(entry, now));
         if result.is_some() {
             self.touch(copy);
         }
@@ -336,7 +359,9 @@ impl Shard {
     pub(crate) fn touch(self: &Rc<Self>, copy: CopyId) {
         let now = Instant::now();
         let mut entries = self.entries.borrow_mut();
-        let Some(entry) = entries.get_mut(&copy) else { return };
+        let Some(entry) = entries.get_mut(&copy) else {
+            return;
+        };
         entry.machine.handle_quiet(now);
         if entry.misplaced || entry.replica.is_some() {
             self.place(copy, entry, now);
@@ -373,18 +398,27 @@ impl Shard {
 
     /// Tells the partition's session what is wanted.
     fn want_fetch(&self, copy: CopyId, entry: &Entry, now: Instant) {
-        let Some(fetcher) = &entry.fetcher else { return };
+        let Some(fetcher) = &entry.fetcher else {
+            return;
+        };
         let queue_max = self.queue_bytes_max.get();
         let spec = entry.machine.spec();
-        let gated = entry.lane.as_ref().is_some_and(|lane| lane.gate(copy)) || entry.machine.is_queue_full(queue_max);
+        let gated = entry.lane.as_ref().is_some_and(|lane| lane.gate(copy))
+            || entry.machine.is_queue_full(queue_max);
         let want = entry.machine.fetch_want(now, queue_max).filter(|_| !gated);
-        let want = want.map(|(fetch_offset, last_fetched_epoch, partition_bytes_max)| Want {
-            fetch_offset,
-            partition_bytes_max,
-            // A follower may know a newer epoch than ours, or an older one: only the leader is asked to check.
-            current_leader_epoch: if entry.replica.is_some() { LeaderEpoch::NONE } else { entry.source_epoch },
-            last_fetched_epoch,
-        });
+        let want = want.map(
+            |(fetch_offset, last_fetched_epoch, partition_bytes_max)| Want {
+                fetch_offset,
+                partition_bytes_max,
+                // A follower may know a newer epoch than ours, or an older one: only the leader is asked to check.
+                current_leader_epoch: if entry.replica.is_some() {
+                    LeaderEpoch::NONE
+                } else {
+                    entry.source_epoch
+                },
+                last_fetched_epoch,
+            },
+        );
         fetcher.want(&spec.source, spec.source_topic_id, want, gated, now);
     }
 
@@ -392,7 +426,10 @@ impl Shard {
     fn place(self: &Rc<Self>, copy: CopyId, entry: &mut Entry, now: Instant) {
         let (source, target) = (self.source(), self.target());
         let spec = entry.machine.spec();
-        if entry.replica.is_some_and(|(broker, until)| until <= now || source.endpoint(broker).is_none()) {
+        if entry
+            .replica
+            .is_some_and(|(broker, until)| until <= now || source.endpoint(broker).is_none())
+        {
             entry.replica = None;
         }
         let known = source.leader(&spec.source);
@@ -401,16 +438,23 @@ impl Shard {
         let reader = entry.replica.map(|(broker, _)| broker).or(leader);
         if reader != entry.fetcher.as_ref().map(|fetcher| fetcher.broker) {
             if let Some(old) = entry.fetcher.take() {
-                old.session.borrow_mut().want(&spec.source, spec.source_topic_id, None);
+                old.session
+                    .borrow_mut()
+                    .want(&spec.source, spec.source_topic_id, None);
             }
             entry.fetcher = reader.map(|broker| self.fetcher(broker));
         }
         let target_leader = target.leader(&spec.target).and_then(|leader| leader.leader);
-        let no_source = leader.is_none().then(|| format!("{} has no leader", spec.source));
-        let no_target = target_leader.is_none().then(|| format!("{} has no leader", spec.target));
+        let no_source = leader
+            .is_none()
+            .then(|| format!("{} has no leader", spec.source));
+        let no_target = target_leader
+            .is_none()
+            .then(|| format!("{} has no leader", spec.target));
         let key = target_leader.map(|broker| LaneKey {
             broker,
-            index: u8::try_from(copy.0 % u32::from(self.produce.lanes_per_broker.max(1))).unwrap_or(0),
+            index: u8::try_from(copy.0 % u32::from(self.produce.lanes_per_broker.max(1)))
+                .unwrap_or(0),
         });
         entry.misplaced = false;
         if key != entry.lane.as_ref().map(|lane| lane.key) {
@@ -470,7 +514,10 @@ impl Shard {
                 let refused = source.refused.contains_key(&spec.source.topic)
                     || target.refused.contains_key(&spec.target.topic);
                 entry.misplaced = true;
-                let ids = (source.topic_id(&spec.source.topic), target.topic_id(&spec.target.topic));
+                let ids = (
+                    source.topic_id(&spec.source.topic),
+                    target.topic_id(&spec.target.topic),
+                );
                 if !refused {
                     entry.machine.handle_topics(now, ids.0, ids.1);
                 }
@@ -560,7 +607,9 @@ impl Shard {
             let mut rows = Vec::with_capacity(changed.len());
             for copy in &changed {
                 let mut entries = self.entries.borrow_mut();
-                let Some(entry) = entries.get_mut(copy) else { continue };
+                let Some(entry) = entries.get_mut(copy) else {
+                    continue;
+                };
                 let state = entry.machine.state();
                 if entry.shown.as_ref().map(PartitionState::code) != Some(state.code()) {
                     log_state(entry.shown.as_ref(), &state, &entry.machine);
@@ -604,7 +653,9 @@ impl Shard {
             let mut later = BTreeSet::new();
             for copy in due {
                 let mut entries = self.entries.borrow_mut();
-                let Some(entry) = entries.get_mut(&copy) else { continue };
+                let Some(entry) = entries.get_mut(&copy) else {
+                    continue;
+                };
                 if entry.anchor_pending || !entry.machine.wants_anchor() {
                     continue;
                 }
@@ -615,7 +666,9 @@ impl Shard {
                     later.insert(copy);
                     continue;
                 }
-                let Some((anchor, breaks)) = entry.machine.anchor() else { continue };
+                let Some((anchor, breaks)) = entry.machine.anchor() else {
+                    continue;
+                };
                 let spec = entry.machine.spec();
                 let offer = AnchorOffer {
                     copy,
@@ -651,7 +704,9 @@ fn log_state(before: Option<&PartitionState>, state: &PartitionState, machine: &
         // Held by a transaction is what every busy transactional topic is for moments; status and progress show it.
         PartitionState::AwaitingSource { .. }
         | PartitionState::AwaitingTarget { .. }
-        | PartitionState::AwaitingAnchor => warn!(topic, partition, state = %state, "partition waits"),
+        | PartitionState::AwaitingAnchor => {
+            warn!(topic, partition, state = %state, "partition waits")
+        }
         _ if before.is_some_and(|before| matches!(before, PartitionState::Stopped(_))) => {
             info!(topic, partition, state = %state, "partition goes on");
         }

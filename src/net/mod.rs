@@ -8,4 +8,4 @@ mod transport;
 
 pub use connection::{Answer, Connection, ConnectionError, Reply, RequestError};
 pub use dial::{DialError, Dialer};
-pub use transport::{BoxTransport, Connector, TcpConnector, Transport};
+pub use transport::{BoxTransport, Connecting, Connector, TcpConnector, Transport};

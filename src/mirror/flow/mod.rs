@@ -35,7 +35,9 @@ use super::{
     },
     report::{Command, CopyId, FlowReport, LeaseClock, PartitionReport, Report, Totals},
     runs::RunsTopic,
-    settings::{ClusterSettings, FlowSettings, Isolation, LogAppendTime, OnTargetNotEmpty, StartOffset},
+    settings::{
+        ClusterSettings, FlowSettings, Isolation, LogAppendTime, OnTargetNotEmpty, StartOffset,
+    },
     shard::ShardConfig,
 };
 use crate::{
@@ -145,7 +147,10 @@ pub(crate) struct FlowStatus {
 impl FlowStatus {
     /// Sums and the notable partitions. `wall_ms` is the time of day in milliseconds.
     pub(crate) fn report(&self, wall_ms: i64) -> FlowReport {
-        let mut totals = Totals { partitions: self.partitions.len(), ..Totals::default() };
+        let mut totals = Totals {
+            partitions: self.partitions.len(),
+            ..Totals::default()
+        };
         let mut notable = Vec::new();
         for (name, row) in self.partitions.values() {
             match &row.state {
@@ -162,7 +167,12 @@ impl FlowStatus {
             }
             add(&mut totals.progress, &row.progress);
         }
-        FlowReport { name: self.name.clone(), state: self.state.clone(), totals, notable }
+        FlowReport {
+            name: self.name.clone(),
+            state: self.state.clone(),
+            totals,
+            notable,
+        }
     }
 }
 
@@ -180,7 +190,10 @@ fn add(sum: &mut super::partition::Progress, one: &super::partition::Progress) {
 
 impl Flow {
     /// Connects to both clusters and checks that they are two.
-    pub(crate) async fn connect(settings: FlowSettings, directory: &Directory) -> Result<Self, FlowError> {
+    pub(crate) async fn connect(
+        settings: FlowSettings,
+        directory: &Directory,
+    ) -> Result<Self, FlowError> {
         let name: Arc<str> = settings.name().into();
         let source = cluster(&settings.source);
         let target = cluster(&settings.target);
@@ -196,10 +209,17 @@ impl Flow {
                 cluster_id: a.clone(),
             });
         }
-        for (alias, snapshot) in [(&settings.source.alias, &from), (&settings.target.alias, &to)] {
+        for (alias, snapshot) in [
+            (&settings.source.alias, &from),
+            (&settings.target.alias, &to),
+        ] {
             discovery::publish(directory, alias.as_str(), snapshot);
         }
-        let status = FlowStatus { name: name.to_string(), state: "connected".into(), ..FlowStatus::default() };
+        let status = FlowStatus {
+            name: name.to_string(),
+            state: "connected".into(),
+            ..FlowStatus::default()
+        };
         Ok(Self {
             name,
             source_cluster_id: from.cluster_id.clone().unwrap_or_default(),
@@ -226,7 +246,10 @@ impl Flow {
         let runs = RunsTopic::new(self.target.clone(), self.settings.source.alias.as_str());
         let mut lines = Vec::new();
         if self.target.snapshot().topic_id(runs.topic()).is_none() {
-            lines.push(format!("create topic {} partitions=1 cleanup.policy=compact", runs.topic().as_str()));
+            lines.push(format!(
+                "create topic {} partitions=1 cleanup.policy=compact",
+                runs.topic().as_str()
+            ));
         }
         lines.extend(changes.iter().map(TopicChange::to_string));
         for topic in &found {
@@ -251,7 +274,10 @@ impl Flow {
         let (found, changes) = discovery.look().await?;
         discovery.apply(changes).await;
         let lease_config = LeaseConfig::new(
-            &lease_group(self.settings.source.alias.as_str(), self.settings.target.alias.as_str()),
+            &lease_group(
+                self.settings.source.alias.as_str(),
+                self.settings.target.alias.as_str(),
+            ),
             &context.instance_id,
             self.settings.lease.session_timeout,
         )?;
@@ -276,13 +302,21 @@ impl Flow {
         let mut shards = Vec::new();
         for worker in 0..context.workers {
             let (commands, received) = mpsc::channel(256);
-            (context.spawn_shard)(worker, self.shard_config(&settings, &context, clock.clone(), received, reports.clone()));
+            (context.spawn_shard)(
+                worker,
+                self.shard_config(
+                    &settings,
+                    &context,
+                    clock.clone(),
+                    received,
+                    reports.clone(),
+                ),
+            );
             shards.push(commands);
         }
-        let committer = tokio::task::spawn_local(Committer::new(&self, runs.clone(), lease_commands.clone()).run(
-            offers,
-            shards.clone(),
-        ));
+        let committer = tokio::task::spawn_local(
+            Committer::new(&self, runs.clone(), lease_commands.clone()).run(offers, shards.clone()),
+        );
         let mut running = Running {
             flow: &self,
             context: &context,
@@ -313,16 +347,25 @@ impl Flow {
         lease_stop.cancel();
         let _ = driver.await;
         ended?;
-        Ok(FlowEnd { not_copied, deadline_missed })
+        Ok(FlowEnd {
+            not_copied,
+            deadline_missed,
+        })
     }
 
     async fn ensure_runs_topic(&self, runs: &RunsTopic) -> Result<(), FlowError> {
         if self.target.snapshot().topic_id(runs.topic()).is_some() {
             return Ok(());
         }
-        let failed = |error| FlowError::RunsTopic { topic: runs.topic().as_str().to_owned(), error };
-        let created =
-            self.target.create_topics(&[runs.new_topic(self.settings.replication_factor)]).await.map_err(failed)?;
+        let failed = |error| FlowError::RunsTopic {
+            topic: runs.topic().as_str().to_owned(),
+            error,
+        };
+        let created = self
+            .target
+            .create_topics(&[runs.new_topic(self.settings.replication_factor)])
+            .await
+            .map_err(failed)?;
         for (_, outcome) in created {
             outcome.map_err(failed)?;
         }
@@ -340,7 +383,9 @@ impl Flow {
 
     async fn partition_settings(&self) -> PartitionSettings {
         let expiration = self.producer_expiration().await;
-        let old_age = expiration.saturating_sub(EXPIRATION_SLACK).max(expiration / 4);
+        let old_age = expiration
+            .saturating_sub(EXPIRATION_SLACK)
+            .max(expiration / 4);
         debug!(flow = %self.name, expiration_s = expiration.as_secs(), "producer.id.expiration.ms of the target");
         PartitionSettings {
             start: match self.settings.start {
@@ -369,8 +414,13 @@ impl Flow {
                 return Duration::from_millis(ms);
             }
             // Brokers before 2.8.1 (and those that forbid the question) do not tell.
-            if let Ok(configs) = self.target.broker_configs(broker, &["transactional.id.expiration.ms"]).await
-                && let Some(ms) = configs.get("transactional.id.expiration.ms").and_then(|value| value.parse().ok())
+            if let Ok(configs) = self
+                .target
+                .broker_configs(broker, &["transactional.id.expiration.ms"])
+                .await
+                && let Some(ms) = configs
+                    .get("transactional.id.expiration.ms")
+                    .and_then(|value| value.parse().ok())
             {
                 // Before KIP-854 (3.4) this one also decided about producer ids; a day is then the safe reading.
                 return Duration::from_millis(ms).min(Duration::from_secs(86_400));
@@ -412,11 +462,17 @@ impl Flow {
 }
 
 fn cluster(settings: &ClusterSettings) -> Cluster {
-    let connector = Arc::new(TcpConnector { connect_timeout: settings.connect_timeout });
+    let connector = Arc::new(TcpConnector {
+        connect_timeout: settings.connect_timeout,
+    });
     let dialer = Dialer::new(connector, &settings.client_id, settings.connect_timeout);
     let config = ClusterConfig {
         alias: settings.alias.as_str().into(),
-        bootstrap: settings.bootstrap_servers.iter().map(|at| (at.host.clone(), at.port)).collect(),
+        bootstrap: settings
+            .bootstrap_servers
+            .iter()
+            .map(|at| (at.host.clone(), at.port))
+            .collect(),
         request_timeout: settings.request_timeout,
         idle_max: settings.connections_max_idle,
     };
@@ -531,7 +587,9 @@ impl Running<'_> {
             .partitions
             .values()
             .filter_map(|(name, row)| match &row.state {
-                PartitionState::Stopped(reason) => Some((name.clone(), format!("{reason}; {}", reason.remedy()))),
+                PartitionState::Stopped(reason) => {
+                    Some((name.clone(), format!("{reason}; {}", reason.remedy())))
+                }
                 _ => None,
             })
             .collect()
@@ -552,7 +610,8 @@ impl Running<'_> {
                 // the shards, which count their tails.
                 if let Err(error) = self.anchor_offers.try_send(offers) {
                     let offers = match error {
-                        mpsc::error::TrySendError::Full(offers) | mpsc::error::TrySendError::Closed(offers) => offers,
+                        mpsc::error::TrySendError::Full(offers)
+                        | mpsc::error::TrySendError::Closed(offers) => offers,
                     };
                     self.refuse_anchors(offers).await;
                 }
@@ -566,7 +625,10 @@ impl Running<'_> {
         for shard in &self.shards {
             let outcomes = offers
                 .iter()
-                .map(|offer| super::report::AnchorOutcome { copy: offer.copy, durable: None })
+                .map(|offer| super::report::AnchorOutcome {
+                    copy: offer.copy,
+                    durable: None,
+                })
                 .collect();
             let _ = shard.send(Command::Anchored(outcomes)).await;
         }
@@ -577,7 +639,13 @@ impl Running<'_> {
         let topics = |remote: bool| -> BTreeSet<TopicName> {
             self.topics
                 .iter()
-                .map(|topic| if remote { topic.target.clone() } else { topic.source.clone() })
+                .map(|topic| {
+                    if remote {
+                        topic.target.clone()
+                    } else {
+                        topic.source.clone()
+                    }
+                })
                 .collect()
         };
         for (wanted, cluster, names) in [
@@ -594,7 +662,9 @@ impl Running<'_> {
                     debug!(flow = %self.flow.name, %error, "leaders could not be learnt");
                     tokio::time::sleep(REFRESH_PAUSE).await;
                 }
-                Err(_) => debug!(flow = %self.flow.name, cluster = %cluster.alias(), "leaders could not be learnt in time"),
+                Err(_) => {
+                    debug!(flow = %self.flow.name, cluster = %cluster.alias(), "leaders could not be learnt in time")
+                }
             }
         }
     }
@@ -620,7 +690,11 @@ impl Running<'_> {
 
     /// Gives every partition of these slots that nobody copies yet to a worker.
     async fn assign(&mut self, slots: SlotSet, appeared: bool) {
-        let known: BTreeSet<TopicPartition> = self.copies.values().map(|copy| copy.source.clone()).collect();
+        let known: BTreeSet<TopicPartition> = self
+            .copies
+            .values()
+            .map(|copy| copy.source.clone())
+            .collect();
         let mut fresh = Vec::new();
         for topic in &self.topics {
             for partition in 0..topic.partitions {
@@ -638,8 +712,14 @@ impl Running<'_> {
             .iter()
             .map(|(topic, source, _)| TopicPartition::new(topic.target.clone(), source.partition))
             .collect();
-        let anchors =
-            committed_anchors(&self.flow.target, &self.group, &self.runs, &targets, &self.context.stop).await;
+        let anchors = committed_anchors(
+            &self.flow.target,
+            &self.group,
+            &self.runs,
+            &targets,
+            &self.context.stop,
+        )
+        .await;
         let Some(anchors) = anchors else { return };
         let (sources, remotes) = (self.flow.source.snapshot(), self.flow.target.snapshot());
         let mut lots: BTreeMap<usize, Vec<_>> = BTreeMap::new();
@@ -651,7 +731,11 @@ impl Running<'_> {
                 Some(Err(error)) => (None, Some(unreadable(error))),
                 None => (None, None),
             };
-            let reason = topic.refused.clone().map(|why| StopReason::TwoWriters { why }).or(trouble);
+            let reason = topic
+                .refused
+                .clone()
+                .map(|why| StopReason::TwoWriters { why })
+                .or(trouble);
             let fresh_identity = identity(IdentityOf {
                 source_cluster: &self.flow.source_cluster_id,
                 target_cluster: &self.flow.target_cluster_id,
@@ -672,7 +756,14 @@ impl Running<'_> {
             let id = CopyId(self.next_id);
             self.next_id = self.next_id.wrapping_add(1);
             let worker = usize::try_from(id.0).unwrap_or(0) % self.shards.len().max(1);
-            self.copies.insert(id, Copy { source, slot, worker });
+            self.copies.insert(
+                id,
+                Copy {
+                    source,
+                    slot,
+                    worker,
+                },
+            );
             lots.entry(worker).or_default().push((id, spec, reason));
         }
         info!(
@@ -688,12 +779,25 @@ impl Running<'_> {
         }
     }
 
-    async fn revoke(&mut self, slots: SlotSet, why: RevokeReason, reports: &mut mpsc::Receiver<Report>) {
+    async fn revoke(
+        &mut self,
+        slots: SlotSet,
+        why: RevokeReason,
+        reports: &mut mpsc::Receiver<Report>,
+    ) {
         self.owned = self.owned.minus(&slots);
-        let going: Vec<CopyId> =
-            self.copies.iter().filter(|(_, copy)| slots.contains(copy.slot)).map(|(id, _)| *id).collect();
+        let going: Vec<CopyId> = self
+            .copies
+            .iter()
+            .filter(|(_, copy)| slots.contains(copy.slot))
+            .map(|(id, _)| *id)
+            .collect();
         warn!(flow = %self.flow.name, partitions = going.len(), ?why, "partitions given up");
-        let patience = if why == RevokeReason::Lost { Duration::from_millis(200) } else { DRAIN_PATIENCE };
+        let patience = if why == RevokeReason::Lost {
+            Duration::from_millis(200)
+        } else {
+            DRAIN_PATIENCE
+        };
         self.give_up(&going, patience, reports).await;
         let _ = self.lease_commands.send(LeaseCommand::Revoked(slots)).await;
     }
@@ -707,8 +811,15 @@ impl Running<'_> {
     ) -> bool {
         let mut waiting = Vec::new();
         for (worker, shard) in self.shards.iter().enumerate() {
-            let copies: Vec<CopyId> =
-                going.iter().copied().filter(|id| self.copies.get(id).is_some_and(|copy| copy.worker == worker)).collect();
+            let copies: Vec<CopyId> = going
+                .iter()
+                .copied()
+                .filter(|id| {
+                    self.copies
+                        .get(id)
+                        .is_some_and(|copy| copy.worker == worker)
+                })
+                .collect();
             if copies.is_empty() {
                 continue;
             }
@@ -756,7 +867,9 @@ impl Running<'_> {
 }
 
 fn unreadable(error: &AnchorError) -> StopReason {
-    StopReason::PositionUnknown { why: format!("its anchor cannot be read: {error}") }
+    StopReason::PositionUnknown {
+        why: format!("its anchor cannot be read: {error}"),
+    }
 }
 
 /// The time of day, for callers that report.

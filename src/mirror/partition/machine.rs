@@ -192,17 +192,33 @@ pub(super) struct InFlight {
 #[derive(Debug)]
 pub(super) enum Phase {
     /// Waits until `not_before`, then for the answer to a look-up.
-    Locating { not_before: Instant, asked: bool, awaiting_high_watermark: bool },
+    Locating {
+        not_before: Instant,
+        asked: bool,
+        awaiting_high_watermark: bool,
+    },
     /// The target holds something behind the position that sums do not explain.
-    ReadingTail { from: i64, to: i64, asked: bool, not_before: Instant },
+    ReadingTail {
+        from: i64,
+        to: i64,
+        asked: bool,
+        not_before: Instant,
+    },
     /// Source batches are compared with what the target holds.
-    Matching { expected: Expected },
+    Matching {
+        expected: Expected,
+    },
     /// Waits for the first anchor.
     Anchoring,
     Copying,
     /// Waits for the outcomes of what is in flight.
-    Settling { refused: Option<(Ticket, ErrorCode, Option<String>)> },
-    Stopped { reason: StopReason, retry_at: Option<Instant> },
+    Settling {
+        refused: Option<(Ticket, ErrorCode, Option<String>)>,
+    },
+    Stopped {
+        reason: StopReason,
+        retry_at: Option<Instant>,
+    },
 }
 
 /// Replicates one partition. Owns no socket and no timer.
@@ -269,15 +285,26 @@ impl PartitionMachine {
         seed: u64,
         now: Instant,
     ) -> Self {
-        let start = Position { source_next: 0, target_next: 0, next_sequence: 0 };
+        let start = Position {
+            source_next: 0,
+            target_next: 0,
+            next_sequence: 0,
+        };
         let (identity, position, epoch) = match &spec.anchor {
             Some(anchor) => (anchor.identity, anchor.position, anchor.leader_epoch),
             None => (spec.fresh_identity, start, LeaderEpoch::NONE),
         };
         let anchored = spec.anchor.is_some();
         let phase = match recreated(&spec) {
-            Some(reason) => Phase::Stopped { reason, retry_at: None },
-            None => Phase::Locating { not_before: now, asked: false, awaiting_high_watermark: false },
+            Some(reason) => Phase::Stopped {
+                reason,
+                retry_at: None,
+            },
+            None => Phase::Locating {
+                not_before: now,
+                asked: false,
+                awaiting_high_watermark: false,
+            },
         };
         Self {
             settings,
@@ -297,7 +324,11 @@ impl PartitionMachine {
             confirmed: false,
             backoff: Backoff::new(Duration::from_millis(50), Duration::from_secs(5), seed),
             hold: None,
-            fetch_backoff: Backoff::new(Duration::from_millis(50), Duration::from_secs(5), seed.rotate_left(17)),
+            fetch_backoff: Backoff::new(
+                Duration::from_millis(50),
+                Duration::from_secs(5),
+                seed.rotate_left(17),
+            ),
             ask_source: false,
             blocked: None,
             corrupt_attempts: 0,
@@ -329,7 +360,10 @@ impl PartitionMachine {
         now: Instant,
     ) -> Self {
         let mut machine = Self::new(settings, spec, 1, 1, now);
-        machine.phase = Phase::Stopped { reason, retry_at: None };
+        machine.phase = Phase::Stopped {
+            reason,
+            retry_at: None,
+        };
         machine
     }
 
@@ -338,17 +372,33 @@ impl PartitionMachine {
     /// The next source offset to fetch, the leader epoch of the batch before it and the limit in bytes; `None` while
     /// the partition must not be in a fetch session. `queue_bytes_max` bounds what may wait for sending.
     #[must_use]
-    pub fn fetch_want(&self, now: Instant, queue_bytes_max: usize) -> Option<(i64, LeaderEpoch, i32)> {
-        let flowing = matches!(self.phase, Phase::Matching { .. } | Phase::Anchoring | Phase::Copying);
+    pub fn fetch_want(
+        &self,
+        now: Instant,
+        queue_bytes_max: usize,
+    ) -> Option<(i64, LeaderEpoch, i32)> {
+        let flowing = matches!(
+            self.phase,
+            Phase::Matching { .. } | Phase::Anchoring | Phase::Copying
+        );
         let held = self.hold.as_ref().is_some_and(|(until, _)| *until > now);
-        if !flowing || held || self.ask_source || self.blocked.is_some() || self.draining || self.source_gone.is_some()
+        if !flowing
+            || held
+            || self.ask_source
+            || self.blocked.is_some()
+            || self.draining
+            || self.source_gone.is_some()
         {
             return None;
         }
         if self.is_queue_full(queue_bytes_max) {
             return None;
         }
-        Some((self.prepared.source_next, self.taken_epoch, self.partition_bytes_max))
+        Some((
+            self.prepared.source_next,
+            self.taken_epoch,
+            self.partition_bytes_max,
+        ))
     }
 
     /// Whether so much waits for sending that nothing more should be fetched. Two batches always may wait, whatever
@@ -361,16 +411,26 @@ impl PartitionMachine {
     /// Whether a batch may be sent now. `wall_ms` is the time of day in milliseconds.
     #[must_use]
     pub fn can_send(&self, wall_ms: i64) -> bool {
-        if !matches!(self.phase, Phase::Copying) || self.draining || self.target_gone.is_some() || self.tail_is_full() {
+        if !matches!(self.phase, Phase::Copying)
+            || self.draining
+            || self.target_gone.is_some()
+            || self.tail_is_full()
+        {
             return false;
         }
-        let Some(next) = self.queue.front() else { return false };
-        let old = |timestamp: i64| wall_ms.saturating_sub(timestamp) > age_ms(self.settings.old_age);
+        let Some(next) = self.queue.front() else {
+            return false;
+        };
+        let old =
+            |timestamp: i64| wall_ms.saturating_sub(timestamp) > age_ms(self.settings.old_age);
         // (F) The broker orders a window only while it has our producer state, which it drops by the age of the
         // newest record (`broker-experiments.md` section 0.2).
         let window = if !self.confirmed
             || old(next.max_timestamp)
-            || self.in_flight.back().is_some_and(|last| old(last.max_timestamp))
+            || self
+                .in_flight
+                .back()
+                .is_some_and(|last| old(last.max_timestamp))
         {
             1
         } else {
@@ -407,7 +467,11 @@ impl PartitionMachine {
             settled: false,
             _hold: next.hold,
         });
-        Some(Outbound { ticket, head: next.head, batch: next.batch })
+        Some(Outbound {
+            ticket,
+            head: next.head,
+            batch: next.batch,
+        })
     }
 
     /// Size in bytes of the batch that [`Self::take_batch`] would give.
@@ -432,8 +496,16 @@ impl PartitionMachine {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let phase = match &self.phase {
-            Phase::Locating { not_before, asked: false, .. }
-            | Phase::ReadingTail { not_before, asked: false, .. } => Some(*not_before),
+            Phase::Locating {
+                not_before,
+                asked: false,
+                ..
+            }
+            | Phase::ReadingTail {
+                not_before,
+                asked: false,
+                ..
+            } => Some(*not_before),
             Phase::Stopped { retry_at, .. } => *retry_at,
             _ => None,
         };
@@ -449,7 +521,9 @@ impl PartitionMachine {
         if self.match_until.is_some_and(|until| until <= now) {
             self.handle_match_timeout(now);
         }
-        if let Phase::Stopped { retry_at: Some(at), .. } = &self.phase
+        if let Phase::Stopped {
+            retry_at: Some(at), ..
+        } = &self.phase
             && *at <= now
         {
             self.blocked = None;
@@ -461,16 +535,30 @@ impl PartitionMachine {
     // ---- acknowledgements -----------------------------------------------------------------------------------------
 
     /// The outcome of a batch in flight. Returns whether the leaders should be learnt anew.
-    pub fn handle_produced(&mut self, now: Instant, ticket: Ticket, outcome: ProduceOutcome) -> bool {
-        let Some(index) = self.in_flight.iter().position(|batch| batch.ticket == ticket) else {
+    pub fn handle_produced(
+        &mut self,
+        now: Instant,
+        ticket: Ticket,
+        outcome: ProduceOutcome,
+    ) -> bool {
+        let Some(index) = self
+            .in_flight
+            .iter()
+            .position(|batch| batch.ticket == ticket)
+        else {
             // Forgotten by a reconcile that came before this answer; what it says was learnt there.
             return false;
         };
         let mut refresh = false;
         match outcome {
-            ProduceOutcome::Stored { base_offset, already }
-                if index == 0
-                    && self.in_flight.front().is_some_and(|batch| batch.before.target_next == base_offset) =>
+            ProduceOutcome::Stored {
+                base_offset,
+                already,
+            } if index == 0
+                && self
+                    .in_flight
+                    .front()
+                    .is_some_and(|batch| batch.before.target_next == base_offset) =>
             {
                 self.acknowledge_first(already);
                 self.backoff.reset();
@@ -506,7 +594,9 @@ impl PartitionMachine {
     pub fn handle_target_leader_changed(&mut self, now: Instant) {
         match self.phase {
             // Answers of the former leader still come, or its connection breaks; both end the settling.
-            Phase::Copying if !self.in_flight.is_empty() => self.phase = Phase::Settling { refused: None },
+            Phase::Copying if !self.in_flight.is_empty() => {
+                self.phase = Phase::Settling { refused: None }
+            }
             Phase::Copying | Phase::Matching { .. } => self.relocate(now),
             _ => {}
         }
@@ -514,7 +604,9 @@ impl PartitionMachine {
 
     /// (C) The oldest batch in flight is stored where it was expected.
     pub(super) fn acknowledge_first(&mut self, already: bool) {
-        let Some(batch) = self.in_flight.pop_front() else { return };
+        let Some(batch) = self.in_flight.pop_front() else {
+            return;
+        };
         self.count_run(batch.source_base, batch.before.target_next);
         self.acked = batch.after;
         self.acked_epoch = batch.leader_epoch;
@@ -533,7 +625,10 @@ impl PartitionMachine {
         let distance = target_base.wrapping_sub(source_base);
         if self.run != Some(distance) {
             self.run = Some(distance);
-            self.breaks.push(Break { source_start: source_base, target_start: target_base });
+            self.breaks.push(Break {
+                source_start: source_base,
+                target_start: target_base,
+            });
         }
     }
 
@@ -553,18 +648,30 @@ impl PartitionMachine {
     }
 
     fn settle_if_complete(&mut self, now: Instant) {
-        let Phase::Settling { refused } = &mut self.phase else { return };
+        let Phase::Settling { refused } = &mut self.phase else {
+            return;
+        };
         if self.in_flight.iter().any(|batch| !batch.settled) {
             return;
         }
         // A refusal counts only if it is the first thing that went wrong: a later batch is refused for many reasons
         // once one before it failed.
-        let first = self.in_flight.front().map(|batch| (batch.ticket, batch.source_base));
+        let first = self
+            .in_flight
+            .front()
+            .map(|batch| (batch.ticket, batch.source_base));
         if let (Some((ticket, code, message)), Some((first, offset))) = (refused.take(), first)
             && ticket == first
         {
             let message = message.filter(|text| !text.is_empty());
-            self.stop(now, StopReason::Refused { offset, code, message });
+            self.stop(
+                now,
+                StopReason::Refused {
+                    offset,
+                    code,
+                    message,
+                },
+            );
             return;
         }
         self.relocate(now);
@@ -580,7 +687,11 @@ impl PartitionMachine {
         let first = self.backoff.attempt() == 0;
         let delay = self.backoff.next_delay();
         let not_before = if first { now } else { now + delay };
-        self.phase = Phase::Locating { not_before, asked: false, awaiting_high_watermark: false };
+        self.phase = Phase::Locating {
+            not_before,
+            asked: false,
+            awaiting_high_watermark: false,
+        };
     }
 
     pub(super) fn drop_queue(&mut self) {
@@ -592,7 +703,9 @@ impl PartitionMachine {
     /// Stands still, visibly. What was queued is dropped; the position stays.
     pub(super) fn stop(&mut self, now: Instant, reason: StopReason) {
         self.drop_queue();
-        let retry_at = reason.is_retried().then(|| now + self.settings.stopped_retry);
+        let retry_at = reason
+            .is_retried()
+            .then(|| now + self.settings.stopped_retry);
         self.phase = Phase::Stopped { reason, retry_at };
         self.anchor_dirty = true;
     }
@@ -602,7 +715,10 @@ impl PartitionMachine {
     /// The source answered a fetch of this partition with an error. Returns whether the leaders should be learnt
     /// anew.
     pub fn handle_fetch_error(&mut self, now: Instant, code: ErrorCode) -> bool {
-        if !matches!(self.phase, Phase::Matching { .. } | Phase::Anchoring | Phase::Copying) {
+        if !matches!(
+            self.phase,
+            Phase::Matching { .. } | Phase::Anchoring | Phase::Copying
+        ) {
             return false;
         }
         match fetch_step(code) {
@@ -614,7 +730,13 @@ impl PartitionMachine {
             FetchStep::GiveUp => {
                 if code == ErrorCode::CORRUPT_MESSAGE {
                     let why = "the broker says its log is corrupt".to_owned();
-                    self.stop_behind_queue(now, StopReason::SourceCorrupt { offset: self.prepared.source_next, why });
+                    self.stop_behind_queue(
+                        now,
+                        StopReason::SourceCorrupt {
+                            offset: self.prepared.source_next,
+                            why,
+                        },
+                    );
                 } else {
                     self.stop_behind_queue(now, StopReason::SourceRefused { code });
                 }
@@ -662,14 +784,22 @@ impl PartitionMachine {
     }
 
     /// The topics as now known: an id that changed means another topic of the same name.
-    pub fn handle_topics(&mut self, now: Instant, source: Option<TopicId>, target: Option<TopicId>) {
+    pub fn handle_topics(
+        &mut self,
+        now: Instant,
+        source: Option<TopicId>,
+        target: Option<TopicId>,
+    ) {
         if matches!(self.phase, Phase::Stopped { .. }) {
             return;
         }
         match source {
             None => self.stop(now, StopReason::SourceGone),
             Some(id) if differs(self.spec.source_topic_id, id) => {
-                let reason = StopReason::SourceRecreated { anchored: self.spec.source_topic_id, found: Some(id) };
+                let reason = StopReason::SourceRecreated {
+                    anchored: self.spec.source_topic_id,
+                    found: Some(id),
+                };
                 self.stop(now, reason);
             }
             Some(_) => {}
@@ -677,7 +807,10 @@ impl PartitionMachine {
         match target {
             None => self.stop(now, StopReason::TargetGone),
             Some(id) if differs(self.spec.target_topic_id, id) => {
-                let reason = StopReason::TargetRecreated { anchored: self.spec.target_topic_id, found: id };
+                let reason = StopReason::TargetRecreated {
+                    anchored: self.spec.target_topic_id,
+                    found: id,
+                };
                 self.stop(now, reason);
             }
             Some(_) => {}
@@ -781,7 +914,11 @@ impl PartitionMachine {
         self.taken_epoch = epoch;
         self.located = true;
         self.confirmed = false;
-        self.phase = if self.anchored { Phase::Copying } else { Phase::Anchoring };
+        self.phase = if self.anchored {
+            Phase::Copying
+        } else {
+            Phase::Anchoring
+        };
     }
 
     /// What to show.
@@ -797,20 +934,28 @@ impl PartitionMachine {
             return PartitionState::AwaitingTarget { why: why.clone() };
         }
         match &self.phase {
-            Phase::Locating { awaiting_high_watermark: true, .. } => PartitionState::AwaitingHighWatermark,
+            Phase::Locating {
+                awaiting_high_watermark: true,
+                ..
+            } => PartitionState::AwaitingHighWatermark,
             Phase::Locating { .. } => PartitionState::Locating,
             Phase::ReadingTail { .. } => PartitionState::ReadingTail,
             Phase::Settling { .. } => PartitionState::Settling,
             Phase::Matching { .. } => self.source_trouble().unwrap_or(PartitionState::Matching),
             Phase::Anchoring => PartitionState::Anchoring,
             Phase::Copying if self.tail_is_full() => PartitionState::AwaitingAnchor,
-            Phase::Copying => self.source_trouble().unwrap_or_else(|| self.copying_state()),
+            Phase::Copying => self
+                .source_trouble()
+                .unwrap_or_else(|| self.copying_state()),
             Phase::Stopped { reason, .. } => PartitionState::Stopped(reason.clone()),
         }
     }
 
     fn source_trouble(&self) -> Option<PartitionState> {
-        let why = self.source_gone.as_ref().or(self.hold.as_ref().map(|(_, why)| why))?;
+        let why = self
+            .source_gone
+            .as_ref()
+            .or(self.hold.as_ref().map(|(_, why)| why))?;
         Some(PartitionState::AwaitingSource { why: why.clone() })
     }
 
@@ -830,7 +975,11 @@ impl PartitionMachine {
 
     /// The end of what may be copied, as last seen; -1 before the first answer.
     pub(super) fn readable_end(&self) -> i64 {
-        if self.settings.shape.read_committed { self.last_stable_offset } else { self.high_watermark }
+        if self.settings.shape.read_committed {
+            self.last_stable_offset
+        } else {
+            self.high_watermark
+        }
     }
 
     /// The end seen when the partition was first located has been reached.
@@ -855,7 +1004,11 @@ impl PartitionMachine {
     #[must_use]
     pub fn lag(&self) -> i64 {
         let end = self.high_watermark.max(self.last_stable_offset);
-        if self.located { (end - self.acked.source_next).max(0) } else { 0 }
+        if self.located {
+            (end - self.acked.source_next).max(0)
+        } else {
+            0
+        }
     }
 
     /// Timestamp of the newest record acknowledged; -1 if none.
@@ -886,7 +1039,10 @@ fn recreated(spec: &PartitionSpec) -> Option<StopReason> {
         });
     }
     if differs(anchor.target_topic_id, spec.target_topic_id) {
-        return Some(StopReason::TargetRecreated { anchored: anchor.target_topic_id, found: spec.target_topic_id });
+        return Some(StopReason::TargetRecreated {
+            anchored: anchor.target_topic_id,
+            found: spec.target_topic_id,
+        });
     }
     None
 }

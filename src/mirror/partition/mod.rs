@@ -32,8 +32,8 @@ mod tests;
 
 pub use locate::{LocateAsk, Located, ProducerAnswer, SourceEnds, TargetEnds};
 pub use machine::{
-    Break, Lost, Outbound, PartitionMachine, PartitionSettings, PartitionSpec, ProduceOutcome, Progress, StartAt,
-    TargetNotEmpty, Ticket,
+    Break, Lost, Outbound, PartitionMachine, PartitionSettings, PartitionSpec, ProduceOutcome,
+    Progress, StartAt, TargetNotEmpty, Ticket,
 };
 pub use state::{OpenPathReason, PartitionState, StopReason};
 pub use take::Fetched;

@@ -34,11 +34,20 @@ impl std::fmt::Display for OpenPathReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Thinned => f.write_str("compaction took records out of the batch"),
-            Self::StartsBefore => f.write_str("the batch begins before the offset the copy starts at"),
-            Self::OldFormat { magic } => write!(f, "the batch is in the old message format {magic}"),
-            Self::LogAppendTime => f.write_str("the source topic stamps records with the broker's append time"),
+            Self::StartsBefore => {
+                f.write_str("the batch begins before the offset the copy starts at")
+            }
+            Self::OldFormat { magic } => {
+                write!(f, "the batch is in the old message format {magic}")
+            }
+            Self::LogAppendTime => {
+                f.write_str("the source topic stamps records with the broker's append time")
+            }
             Self::TooLarge { bytes, limit } => {
-                write!(f, "the batch has {bytes} bytes, the target topic takes {limit}")
+                write!(
+                    f,
+                    "the batch has {bytes} bytes, the target topic takes {limit}"
+                )
             }
             Self::Codec(codec) => write!(f, "the codec {codec:?} is not known"),
         }
@@ -160,10 +169,13 @@ impl StopReason {
     pub fn is_retried(&self) -> bool {
         matches!(
             self,
-            Self::Refused { .. } | Self::SourceRefused { .. } | Self::SourceCorrupt { .. } | Self::NeedsOpenPath {
-                reason: OpenPathReason::TooLarge { .. },
-                ..
-            }
+            Self::Refused { .. }
+                | Self::SourceRefused { .. }
+                | Self::SourceCorrupt { .. }
+                | Self::NeedsOpenPath {
+                    reason: OpenPathReason::TooLarge { .. },
+                    ..
+                }
         )
     }
 
@@ -241,7 +253,9 @@ fn refused_remedy(code: ErrorCode) -> &'static str {
         ErrorCode::UNSUPPORTED_FOR_MESSAGE_FORMAT => {
             "raise message.format.version of the target topic to 0.11 or later"
         }
-        ErrorCode::UNSUPPORTED_COMPRESSION_TYPE => "the target is too old for zstd; exclude the topic or upgrade it",
+        ErrorCode::UNSUPPORTED_COMPRESSION_TYPE => {
+            "the target is too old for zstd; exclude the topic or upgrade it"
+        }
         _ => "see the target broker's log; it is tried again by itself",
     }
 }
@@ -257,28 +271,54 @@ impl std::fmt::Display for StopReason {
                 "target not empty: offsets {start} to {end} exist there, and nothing says that Towpath wrote them"
             ),
             Self::TargetTruncated { expected, end } => {
-                write!(f, "target truncated: it ends at {end}, our records ended at {expected}")
+                write!(
+                    f,
+                    "target truncated: it ends at {end}, our records ended at {expected}"
+                )
             }
             Self::TargetRecreated { anchored, found } => {
-                write!(f, "target topic re-created: its id is {found}, the anchor belongs to {anchored}")
+                write!(
+                    f,
+                    "target topic re-created: its id is {found}, the anchor belongs to {anchored}"
+                )
             }
             Self::TargetGone => f.write_str("target topic gone"),
             Self::ForeignWrite { offset } => {
-                write!(f, "foreign write: somebody else wrote to the remote partition at target offset {offset}")
+                write!(
+                    f,
+                    "foreign write: somebody else wrote to the remote partition at target offset {offset}"
+                )
             }
             Self::PositionUnknown { why } => write!(f, "position unknown: {why}"),
             Self::SourceRecreated { anchored, found } => match found {
-                Some(found) => write!(f, "source topic re-created: its id is {found}, the copy belongs to {anchored}"),
+                Some(found) => write!(
+                    f,
+                    "source topic re-created: its id is {found}, the copy belongs to {anchored}"
+                ),
                 None => write!(f, "source topic re-created: {anchored} is gone"),
             },
             Self::SourceGone => f.write_str("source topic gone"),
             Self::SourceTruncated { position, end } => {
-                write!(f, "source truncated: the copy stands at {position}, the source's history ends at {end}")
+                write!(
+                    f,
+                    "source truncated: the copy stands at {position}, the source's history ends at {end}"
+                )
             }
-            Self::SourceCorrupt { offset, why } => write!(f, "source corrupt at offset {offset}: {why}"),
-            Self::Refused { offset, code, message } => {
-                write!(f, "target refuses the batch at source offset {offset}: {code}")?;
-                message.as_ref().map_or(Ok(()), |message| write!(f, " ({message})"))
+            Self::SourceCorrupt { offset, why } => {
+                write!(f, "source corrupt at offset {offset}: {why}")
+            }
+            Self::Refused {
+                offset,
+                code,
+                message,
+            } => {
+                write!(
+                    f,
+                    "target refuses the batch at source offset {offset}: {code}"
+                )?;
+                message
+                    .as_ref()
+                    .map_or(Ok(()), |message| write!(f, " ({message})"))
             }
             Self::SourceRefused { code } => write!(f, "source refuses to be read: {code}"),
             Self::TwoWriters { .. } => f.write_str("two flows would write this remote topic"),
@@ -362,7 +402,10 @@ impl PartitionState {
 impl std::fmt::Display for PartitionState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::HeldByTransaction { last_stable_offset, high_watermark } => write!(
+            Self::HeldByTransaction {
+                last_stable_offset,
+                high_watermark,
+            } => write!(
                 f,
                 "held by an open transaction: stands at the last stable offset {last_stable_offset}, \
                  the source's high watermark is {high_watermark}"

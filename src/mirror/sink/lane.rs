@@ -101,7 +101,11 @@ impl Lane {
 
     /// Partitions that may fetch again.
     pub(crate) fn ungated(&self) -> BTreeSet<CopyId> {
-        if self.account.is_spent() { BTreeSet::new() } else { std::mem::take(&mut *self.gated.borrow_mut()) }
+        if self.account.is_spent() {
+            BTreeSet::new()
+        } else {
+            std::mem::take(&mut *self.gated.borrow_mut())
+        }
     }
 }
 
@@ -112,7 +116,11 @@ struct InFlight {
 
 /// Sends until the shard stops and nothing is in flight.
 pub(crate) async fn run(shard: Rc<Shard>, lane: Rc<Lane>) {
-    let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1), backoff::entropy());
+    let mut backoff = Backoff::new(
+        Duration::from_millis(50),
+        Duration::from_secs(1),
+        backoff::entropy(),
+    );
     let mut link: Option<(Connection, i16)> = None;
     let mut in_flight: VecDeque<InFlight> = VecDeque::new();
     loop {
@@ -134,7 +142,10 @@ pub(crate) async fn run(shard: Rc<Shard>, lane: Rc<Lane>) {
                 }
                 Err(error) => {
                     let delay = backoff.next_delay();
-                    debug!(broker_id = lane.key.broker.0, error, "target broker cannot be reached");
+                    debug!(
+                        broker_id = lane.key.broker.0,
+                        error, "target broker cannot be reached"
+                    );
                     shard.refresh_target();
                     tokio::select! {
                         biased;
@@ -155,7 +166,9 @@ pub(crate) async fn run(shard: Rc<Shard>, lane: Rc<Lane>) {
                 if in_flight.len() >= EAGER_REQUESTS && !worth_a_request(&shard, &lane) {
                     break;
                 }
-                let Some((builder, batches)) = collect(&shard, &lane) else { break };
+                let Some((builder, batches)) = collect(&shard, &lane) else {
+                    break;
+                };
                 let (request, sealed) = builder.finish(shard.produce.request_timeout);
                 let timeout = shard.produce.request_timeout + shard.request_timeout;
                 match connection.begin(*version, &request, sealed, ANSWER_MAX, timeout) {
@@ -211,15 +224,26 @@ pub(crate) async fn run(shard: Rc<Shard>, lane: Rc<Lane>) {
 
 async fn dial(shard: &Shard, lane: &Lane) -> Result<(Connection, i16), String> {
     let broker = lane.key.broker;
-    let endpoint = shard
-        .target()
-        .endpoint(broker)
-        .cloned()
-        .ok_or_else(|| format!("target broker {} is not part of the cluster just now", broker.0))?;
-    let (connection, _) =
-        shard.target_dialer.dial(&endpoint.host, endpoint.port).await.map_err(|error| error.to_string())?;
-    let version = connection.negotiate::<ProduceRequest>(VERSION_MAX).map_err(|error| error.to_string())?;
-    debug!(broker_id = broker.0, lane = lane.key.index, version, "produce connection open");
+    let endpoint = shard.target().endpoint(broker).cloned().ok_or_else(|| {
+        format!(
+            "target broker {} is not part of the cluster just now",
+            broker.0
+        )
+    })?;
+    let (connection, _) = shard
+        .target_dialer
+        .dial(&endpoint.host, endpoint.port)
+        .await
+        .map_err(|error| error.to_string())?;
+    let version = connection
+        .negotiate::<ProduceRequest>(VERSION_MAX)
+        .map_err(|error| error.to_string())?;
+    debug!(
+        broker_id = broker.0,
+        lane = lane.key.index,
+        version,
+        "produce connection open"
+    );
     Ok((connection, version))
 }
 
@@ -236,7 +260,9 @@ fn worth_a_request(shard: &Shard, lane: &Lane) -> bool {
     let enough = usize::try_from(shard.produce.request_bytes_max / 2).unwrap_or(usize::MAX);
     let mut bytes = 0;
     for copy in &*lane.ready.borrow() {
-        bytes += shard.look(*copy, |entry| entry.machine.next_batch_bytes()).unwrap_or(0);
+        bytes += shard
+            .look(*copy, |entry| entry.machine.next_batch_bytes())
+            .unwrap_or(0);
         if bytes >= enough {
             return true;
         }
@@ -245,7 +271,10 @@ fn worth_a_request(shard: &Shard, lane: &Lane) -> bool {
 }
 
 /// Fills a request: one batch of each ready partition, in turn, up to the limit; a larger batch goes alone.
-fn collect(shard: &Rc<Shard>, lane: &Lane) -> Option<(ProduceBuilder, Vec<(TopicPartition, CopyId, Ticket)>)> {
+fn collect(
+    shard: &Rc<Shard>,
+    lane: &Lane,
+) -> Option<(ProduceBuilder, Vec<(TopicPartition, CopyId, Ticket)>)> {
     let limit = usize::try_from(shard.produce.request_bytes_max).unwrap_or(usize::MAX);
     let wall_ms = wall_clock::now_ms();
     let mut builder = ProduceBuilder::default();
@@ -253,7 +282,9 @@ fn collect(shard: &Rc<Shard>, lane: &Lane) -> Option<(ProduceBuilder, Vec<(Topic
     // Each partition at most once: the broker keeps only the last of two (`batch-forwarding.md` 0.1).
     let ready = lane.ready.borrow().len();
     for _ in 0..ready {
-        let Some(copy) = lane.ready.borrow_mut().pop_front() else { break };
+        let Some(copy) = lane.ready.borrow_mut().pop_front() else {
+            break;
+        };
         let mut full = false;
         shard.look(copy, |entry| {
             entry.ready = false;
@@ -266,9 +297,17 @@ fn collect(shard: &Rc<Shard>, lane: &Lane) -> Option<(ProduceBuilder, Vec<(Topic
                 full = true;
                 return;
             }
-            let Some(outbound) = entry.machine.take_batch(wall_ms) else { return };
+            let Some(outbound) = entry.machine.take_batch(wall_ms) else {
+                return;
+            };
             let target = &entry.machine.spec().target;
-            builder.push(target, SealedBatch { head: outbound.head, batch: outbound.batch });
+            builder.push(
+                target,
+                SealedBatch {
+                    head: outbound.head,
+                    batch: outbound.batch,
+                },
+            );
             batches.push((target.clone(), copy, outbound.ticket));
         });
         if full {
@@ -277,16 +316,29 @@ fn collect(shard: &Rc<Shard>, lane: &Lane) -> Option<(ProduceBuilder, Vec<(Topic
         // What it wants now: another place in the queue behind this request, or more to fetch.
         shard.touch(copy);
     }
-    if builder.is_empty() { None } else { Some((builder, batches)) }
+    if builder.is_empty() {
+        None
+    } else {
+        Some((builder, batches))
+    }
 }
 
 fn settle_unknown(shard: &Rc<Shard>, batches: Vec<(TopicPartition, CopyId, Ticket)>) {
     for (_, copy, ticket) in batches {
-        shard.with(copy, |entry, now| entry.machine.handle_produced(now, ticket, ProduceOutcome::Unknown));
+        shard.with(copy, |entry, now| {
+            entry
+                .machine
+                .handle_produced(now, ticket, ProduceOutcome::Unknown)
+        });
     }
 }
 
-fn handle(shard: &Rc<Shard>, lane: &Lane, answer: ProduceResponse, batches: Vec<(TopicPartition, CopyId, Ticket)>) {
+fn handle(
+    shard: &Rc<Shard>,
+    lane: &Lane,
+    answer: ProduceResponse,
+    batches: Vec<(TopicPartition, CopyId, Ticket)>,
+) {
     let mut refresh = false;
     let mut waiting = batches;
     for topic in answer.topics {
@@ -313,15 +365,23 @@ fn handle(shard: &Rc<Shard>, lane: &Lane, answer: ProduceResponse, batches: Vec<
                     message = partition.error_message.as_deref().unwrap_or_default(),
                     "target refused a batch"
                 );
-                let detail = partition.record_errors.iter().find_map(|(_, message)| message.clone());
+                let detail = partition
+                    .record_errors
+                    .iter()
+                    .find_map(|(_, message)| message.clone());
                 let message = match (partition.error_message, detail) {
                     (Some(message), Some(detail)) => Some(format!("{message}; {detail}")),
                     (message, detail) => message.or(detail),
                 };
-                ProduceOutcome::Failed { code: partition.error_code, message }
+                ProduceOutcome::Failed {
+                    code: partition.error_code,
+                    message,
+                }
             };
             refresh |= shard
-                .with(copy, |entry, now| entry.machine.handle_produced(now, ticket, outcome))
+                .with(copy, |entry, now| {
+                    entry.machine.handle_produced(now, ticket, outcome)
+                })
                 .unwrap_or(false);
         }
     }
