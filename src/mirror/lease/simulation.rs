@@ -809,6 +809,7 @@ proptest! {
 #[ignore = "minutes; the property above runs a few of the same"]
 fn many_seeds() {
     for seed in 0..3000 {
+        println!("seed {seed}");
         storm(seed * 7919, 2 + usize::try_from(seed % 3).unwrap());
     }
 }

@@ -336,8 +336,11 @@ impl Lease {
             }
             UNKNOWN_MEMBER_ID => {
                 self.forget_membership(now);
-                if settled {
-                    self.membership = Membership::Apart { join_at: now };
+                match self.membership {
+                    Membership::Settled => self.membership = Membership::Apart { join_at: now },
+                    // Its answer may be on the way still, from before: an assignment of a membership that has ended.
+                    Membership::Syncing { .. } => self.hang_up_and_rejoin(now),
+                    _ => {}
                 }
             }
             COORDINATOR_LOAD_IN_PROGRESS | COORDINATOR_NOT_AVAILABLE | NOT_COORDINATOR => {
@@ -376,6 +379,14 @@ impl Lease {
         asking
     }
 
+    /// The same, and closes the connection: a broker answers nothing else on it before that request.
+    fn hang_up_and_rejoin(&mut self, now: Instant) {
+        if self.rejoin_if_asking(now) {
+            self.actions.push_back(Action::Disconnect(Link::Join));
+        }
+        self.membership = Membership::Apart { join_at: now };
+    }
+
     pub(super) fn want_coordinator(&mut self, now: Instant, code: Option<i16>) {
         self.proof.distrust(now);
         if let IdStanding::Unwritten { coordinator_lost } = &mut self.id {
@@ -408,7 +419,7 @@ impl Lease {
             // generation before, and with our former id. This still is the start under the lock: nothing is held yet.
             self.forget_membership(now);
             self.member_id.clear();
-            self.membership = Membership::Apart { join_at: now };
+            self.hang_up_and_rejoin(now);
             return;
         }
         let (group, instance_id) = (self.config.group.clone(), self.config.instance_id.clone());
