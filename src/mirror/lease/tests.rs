@@ -74,8 +74,8 @@ fn error_82_anywhere_stops_for_good() {
         bench.answer_join(Bench::joined(2, "m1", true));
         bench.answer_sync(82, Some(Bytes::new()))
     };
-    let ways: [&dyn Fn(&mut Bench) -> Vec<Action>; 4] =
-        [&by_heartbeat, &by_commit, &by_join, &by_sync];
+    type Way = dyn Fn(&mut Bench) -> Vec<Action>;
+    let ways: [&Way; 4] = [&by_heartbeat, &by_commit, &by_join, &by_sync];
     for way in ways {
         let mut bench = Bench::settled();
         assert!(matches!(
