@@ -16,6 +16,8 @@ use super::model::{Coordinator, Handle, Request, Response};
 use super::*;
 
 const SESSION: Duration = Duration::from_secs(6);
+/// For [`Event::Lost`]: whatever connection there is.
+const ANY_EPOCH: u32 = u32::MAX;
 /// Faults end then.
 const STORM: Duration = Duration::from_secs(90);
 /// By then all must have settled.
@@ -80,6 +82,8 @@ struct Sent {
 struct Pipe {
     epoch: u32,
     dead: bool,
+    /// Until then the network swallows what is sent, and no error comes back.
+    swallowed_until: Duration,
     last_in: Duration,
     last_out: Duration,
 }
@@ -306,7 +310,7 @@ impl Simulation {
                 epoch,
             } => {
                 let this = &mut self.workers[worker];
-                if this.life == life && this.pipe(link).epoch == epoch {
+                if this.life == life && (epoch == ANY_EPOCH || this.pipe(link).epoch == epoch) {
                     this.pipe(link).cut();
                     if let Some(lease) = this.alive(life) {
                         lease.handle_connection_lost(now, link);
@@ -372,7 +376,7 @@ impl Simulation {
             return;
         }
         let worker = usize::try_from(self.draw(self.workers.len() as u64)).unwrap();
-        match self.draw(6) {
+        match self.draw(7) {
             0 | 1 => {
                 let pause = self.ms(100, 25_000);
                 self.workers[worker].paused_until = self.now + pause;
@@ -441,6 +445,22 @@ impl Simulation {
                         }
                     }
                 }
+            }
+            5 => {
+                // Heartbeats and commits go on, JoinGroup does not: the group goes on without the worker.
+                let until = (self.now + self.ms(5000, 40_000)).min(STORM);
+                self.note(|| format!("{worker}: JoinGroup is swallowed until {until:?}"));
+                self.workers[worker].join.swallowed_until = until;
+                let life = self.workers[worker].life;
+                self.schedule(
+                    until,
+                    Event::Lost {
+                        worker,
+                        life,
+                        link: Link::Join,
+                        epoch: ANY_EPOCH,
+                    },
+                );
             }
             _ => {
                 let link = if self.draw(2) == 0 {

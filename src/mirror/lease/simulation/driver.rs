@@ -129,7 +129,8 @@ impl Simulation {
             at,
             empty_id,
         });
-        if dead {
+        if dead || self.workers[worker].pipe(link).swallowed_until > self.now {
+            self.workers[worker].pipe(link).dead = true;
             return;
         }
         if self.now < STORM && self.draw(60) == 0 {
