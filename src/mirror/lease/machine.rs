@@ -67,6 +67,8 @@ pub struct Lease {
 
     held: SlotSet,
     revoking: SlotSet,
+    /// Of those being revoked, the ones that a generation we missed may have given to others: not ours to claim.
+    lost: SlotSet,
     leaving: bool,
 
     proof: Proof,
@@ -144,6 +146,7 @@ impl Lease {
             declared: SlotSet::EMPTY,
             held: SlotSet::EMPTY,
             revoking: SlotSet::EMPTY,
+            lost: SlotSet::EMPTY,
             leaving: false,
             proof,
             beat: Beat::Due { at: now },
@@ -179,6 +182,7 @@ impl Lease {
         let given_up = slots.intersect(&self.revoking);
         self.held = self.held.minus(&given_up);
         self.revoking = self.revoking.minus(&given_up);
+        self.lost = self.lost.minus(&given_up);
         self.advance(now);
     }
 

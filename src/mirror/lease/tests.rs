@@ -175,9 +175,15 @@ fn error_22_is_silence_and_a_rejoin_with_the_known_id() {
         actions[0],
         Action::Revoke {
             slots: every(2, 1),
-            why: RevokeReason::Moved
+            why: RevokeReason::Lost
         }
     );
+    assert_eq!(
+        bench.lease.proof_until(),
+        None,
+        "somebody else may have started on them"
+    );
+    bench.lease.handle_revoked(bench.now, every(2, 1));
     assert!(bench.lease.proof_until().is_some());
 }
 

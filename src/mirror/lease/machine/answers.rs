@@ -315,6 +315,11 @@ impl Lease {
         self.assigned = assignment.slots;
         self.planned_for_us = assignment.is_for(&self.member_id);
         self.synced = self.generation.unwrap_or(-1);
+        if !self.proof.covered() {
+            // Told again, those included that we were giving up in our own time.
+            self.lost = self.held.minus(&self.assigned);
+            self.revoking = self.revoking.minus(&self.lost);
+        }
         self.membership = Membership::Settled;
         self.beat = Beat::Due { at: now };
     }
@@ -435,7 +440,7 @@ impl Lease {
 
     pub(super) fn stop(&mut self, reason: LeaseLost) {
         self.proof.clear();
-        (self.held, self.revoking) = (SlotSet::EMPTY, SlotSet::EMPTY);
+        (self.held, self.revoking, self.lost) = (SlotSet::EMPTY, SlotSet::EMPTY, SlotSet::EMPTY);
         // What was not polled yet is not to be done any more, except to leave.
         self.actions
             .retain(|action| matches!(action, Action::Leave { .. }));
