@@ -176,7 +176,8 @@ impl Lease {
     }
 
     /// The caller does not work on these slots any more (an answer to [`Action::Revoke`]; parts of it are fine). Confirm
-    /// each slot once, however often it was named.
+    /// each slot once, however often it was named: what was `Moved` may be named again as `Lost`, and once confirmed it may
+    /// come back by [`Action::Own`], when a second confirmation would give up the new hold.
     pub fn handle_revoked(&mut self, now: Instant, slots: SlotSet) {
         self.proof.note_time(now);
         let given_up = slots.intersect(&self.revoking);

@@ -270,7 +270,9 @@ impl Simulation {
                     self.handovers += slots.len();
                 }
                 Action::Revoke { slots, why } => {
-                    assert!(slots.is_subset(&self.workers[worker].owned));
+                    let this = &mut self.workers[worker];
+                    assert!(slots.is_subset(&this.owned));
+                    this.finishing = this.finishing.union(&slots);
                     let slow = if self.draw(5) == 0 { 9000 } else { 300 };
                     let at = self.now
                         + if why == RevokeReason::Lost {
