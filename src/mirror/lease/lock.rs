@@ -180,3 +180,129 @@ fn make_dir(dir: &Path) -> Result<(), LockError> {
         source,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_held_lock_names_its_holder_and_is_free_after_the_drop() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("deep/state");
+        let lock = StateLock::acquire(&state, "a.b", 1_700_000_000).unwrap();
+        assert_eq!(lock.path(), state.join("a.b.lock"));
+        let text = StateLock::acquire(&state, "a.b", 1)
+            .unwrap_err()
+            .to_string();
+        let holder = format!(
+            "(pid {}, started 1700000000 (unix seconds))",
+            std::process::id()
+        );
+        assert!(
+            text.contains(&holder)
+                && text.contains("a.b.lock")
+                && text.contains("its own state directory"),
+            "{text}"
+        );
+        assert!(
+            StateLock::acquire(&state, "other", 1).is_ok(),
+            "another flow has its own lock"
+        );
+        drop(lock);
+        let again = StateLock::acquire(&state, "a.b", 2).unwrap();
+        let written = std::fs::read_to_string(again.path()).unwrap();
+        assert_eq!(
+            written,
+            format!("pid {}, started 2 (unix seconds)\n", std::process::id())
+        );
+    }
+
+    #[test]
+    fn the_kernel_releases_the_lock_of_a_killed_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.b.lock");
+        // flock(1) of util-linux holds the lock on our behalf in another process.
+        let mut child = std::process::Command::new("flock")
+            .arg("--no-fork")
+            .arg(&path)
+            .args(["sh", "-c", "echo held; exec cat"])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = [0; 5];
+        child
+            .stdout
+            .as_mut()
+            .unwrap()
+            .read_exact(&mut said)
+            .unwrap();
+        let error = StateLock::acquire(dir.path(), "a.b", 1).unwrap_err();
+        assert!(error.to_string().contains("not written yet"), "{error}");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        StateLock::acquire(dir.path(), "a.b", 1).unwrap();
+    }
+
+    #[test]
+    fn the_instance_id_is_made_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("state");
+        let id = instance_id(&state).unwrap();
+        assert_eq!(id.len(), 16);
+        assert_eq!(instance_id(&state).unwrap(), id);
+        assert_ne!(instance_id(&dir.path().join("other")).unwrap(), id);
+        assert_eq!(
+            std::fs::read_dir(&state).unwrap().count(),
+            1,
+            "nothing is left aside"
+        );
+    }
+
+    #[test]
+    fn a_damaged_instance_id_is_named_and_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("instance-id");
+        for damaged in [
+            "",
+            "\n",
+            "0123456789abcde",
+            "0123456789abcdefa",
+            "0123456789abcdeg",
+            "\u{0}\u{0}\u{0}",
+        ] {
+            std::fs::write(&path, damaged).unwrap();
+            let text = instance_id(dir.path()).unwrap_err().to_string();
+            assert!(
+                text.contains("instance-id") && text.contains("delete it"),
+                "{text}"
+            );
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), damaged);
+        }
+        std::fs::write(&path, "0123456789abcdef").unwrap();
+        assert_eq!(
+            instance_id(dir.path()).unwrap(),
+            "0123456789abcdef",
+            "the line end is not needed"
+        );
+    }
+
+    #[test]
+    fn an_unusable_directory_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        for error in [
+            StateLock::acquire(&file, "a", 1).unwrap_err(),
+            instance_id(&file).unwrap_err(),
+            StateLock::acquire(dir.path(), "no/such", 1).unwrap_err(),
+        ] {
+            let text = error.to_string();
+            assert!(matches!(error, LockError::Unusable { .. }));
+            assert!(
+                text.contains(dir.path().to_str().unwrap()) && text.contains("writable"),
+                "{text}"
+            );
+        }
+    }
+}

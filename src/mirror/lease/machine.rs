@@ -67,6 +67,8 @@ pub struct Lease {
 
     held: SlotSet,
     revoking: SlotSet,
+    /// Of those being revoked, the ones that a generation we missed may have given to others: not ours to claim.
+    lost: SlotSet,
     leaving: bool,
 
     proof: Proof,
@@ -144,6 +146,7 @@ impl Lease {
             declared: SlotSet::EMPTY,
             held: SlotSet::EMPTY,
             revoking: SlotSet::EMPTY,
+            lost: SlotSet::EMPTY,
             leaving: false,
             proof,
             beat: Beat::Due { at: now },
@@ -173,12 +176,14 @@ impl Lease {
     }
 
     /// The caller does not work on these slots any more (an answer to [`Action::Revoke`]; parts of it are fine). Confirm
-    /// each slot once, however often it was named.
+    /// each slot once, however often it was named: what was `Moved` may be named again as `Lost`, and once confirmed it may
+    /// come back by [`Action::Own`], when a second confirmation would give up the new hold.
     pub fn handle_revoked(&mut self, now: Instant, slots: SlotSet) {
         self.proof.note_time(now);
         let given_up = slots.intersect(&self.revoking);
         self.held = self.held.minus(&given_up);
         self.revoking = self.revoking.minus(&given_up);
+        self.lost = self.lost.minus(&given_up);
         self.advance(now);
     }
 

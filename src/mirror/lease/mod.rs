@@ -18,6 +18,8 @@ mod retry;
 #[cfg(test)]
 mod simulation;
 mod slots;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 pub use events::{

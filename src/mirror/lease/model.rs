@@ -3,7 +3,7 @@
 //! One group, static members, all with the same timeouts. Knows: takeover by instance id (same generation, the leader below
 //! v9 told it does not lead), 22/25/27/82, rebalances with and without the slow, session expiry, the initial delay, a
 //! coordinator that restarts from what it had written, and Heartbeat 0 for anybody while it loads. Does not know: dynamic
-//! members, KIP-848, retention, LeaveGroup of others.
+//! members, KIP-848, retention, LeaveGroup.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -37,9 +37,6 @@ pub(super) enum Request {
         generation: i32,
         member_id: String,
         instance_id: String,
-    },
-    Leave {
-        member_id: String,
     },
 }
 
@@ -154,12 +151,6 @@ impl Coordinator {
                 };
                 self.hear(now, &member_id, code);
                 self.out.push((handle, Response::Code(code)));
-            }
-            Request::Leave { member_id } => {
-                if self.members.remove(&member_id).is_some() {
-                    self.after_removal(now);
-                }
-                self.out.push((handle, Response::Code(0)));
             }
         }
     }

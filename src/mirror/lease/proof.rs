@@ -25,8 +25,8 @@ pub(super) struct Proof {
     margin: Duration,
     session: Option<Instant>,
     stable: Option<Instant>,
-    /// Whether the leader of the current generation knew what we hold. Not so from a JoinGroup answered after a lapse to
-    /// its SyncGroup: a generation we missed may have given our slots away.
+    /// Whether the leader of the current generation knew what we hold. Not so from a JoinGroup answered after a lapse until
+    /// its assignment is there and what it lacks is given up: a generation we missed may have given that away.
     covered: bool,
     /// Heartbeats sent from then on count.
     trusted_from: Option<Instant>,
@@ -133,9 +133,18 @@ impl Proof {
 
     /// SyncGroup answered 0. (It is answered 27 by a coordinator that loads: Kafka's source, not measured.)
     pub(super) fn synced(&mut self, now: Instant, sent_at: Instant) {
-        self.covered = true;
         self.stable = self.stable.max(Some(sent_at));
         self.trust(now, sent_at);
+    }
+
+    /// All that we hold is in the assignment of the current generation, or was known to its leader.
+    pub(super) fn cover(&mut self, now: Instant) {
+        self.covered = true;
+        self.note_time(now);
+    }
+
+    pub(super) fn covered(&self) -> bool {
+        self.covered
     }
 
     fn trust(&mut self, now: Instant, sent_at: Instant) {
@@ -170,7 +179,8 @@ mod tests {
             "nothing is proven for slots before the assignment"
         );
         proof.synced(at(start, 9), at(start, 6));
-        proof.note_time(at(start, 9));
+        assert_eq!(proof.until(), None, "nor before what it lacks is given up");
+        proof.cover(at(start, 9));
         assert_eq!(proof.until(), Some(at(start, 9000)));
         proof
     }
@@ -223,6 +233,7 @@ mod tests {
         proof.joined(at(start, 9600), at(start, 9550), false);
         assert_eq!(proof.until(), None);
         proof.synced(at(start, 9700), at(start, 9650));
+        proof.cover(at(start, 9700));
         assert_eq!(proof.until(), Some(at(start, 18_550)));
 
         let mut proof = settled(start);

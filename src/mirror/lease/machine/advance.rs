@@ -100,17 +100,22 @@ impl Lease {
             self.assigned
         };
         let surplus = self.held.minus(&wanted).minus(&self.revoking);
-        if !surplus.is_empty() {
-            self.revoking = self.revoking.union(&surplus);
-            let why = if self.generation.is_some() {
-                RevokeReason::Moved
-            } else {
-                RevokeReason::Lost
-            };
-            self.actions.push_back(Action::Revoke {
-                slots: surplus,
-                why,
-            });
+        self.revoking = self.revoking.union(&surplus);
+        let lost = if self.generation.is_some() {
+            surplus.intersect(&self.lost)
+        } else {
+            surplus
+        };
+        for (slots, why) in [
+            (lost, RevokeReason::Lost),
+            (surplus.minus(&lost), RevokeReason::Moved),
+        ] {
+            if !slots.is_empty() {
+                self.actions.push_back(Action::Revoke { slots, why });
+            }
+        }
+        if settled && self.lost.is_empty() {
+            self.proof.cover(now);
         }
         let gained = wanted.minus(&self.held);
         if !gained.is_empty() {
@@ -149,13 +154,13 @@ impl Lease {
             ticket,
             give_up_at: now + self.join_patience(),
         };
-        self.declared = self.held;
+        self.declared = self.held.minus(&self.lost);
         self.actions.push_back(Action::Join {
             ticket,
             member_id: self.member_id.clone(),
             instance_id: self.config.instance_id.clone(),
             metadata: MemberMetadata {
-                owned: self.held,
+                owned: self.declared,
                 generation: self.synced,
             }
             .encode(),

@@ -315,6 +315,11 @@ impl Lease {
         self.assigned = assignment.slots;
         self.planned_for_us = assignment.is_for(&self.member_id);
         self.synced = self.generation.unwrap_or(-1);
+        if !self.proof.covered() {
+            // Told again, those included that we were giving up in our own time.
+            self.lost = self.held.minus(&self.assigned);
+            self.revoking = self.revoking.minus(&self.lost);
+        }
         self.membership = Membership::Settled;
         self.beat = Beat::Due { at: now };
     }
@@ -336,8 +341,11 @@ impl Lease {
             }
             UNKNOWN_MEMBER_ID => {
                 self.forget_membership(now);
-                if settled {
-                    self.membership = Membership::Apart { join_at: now };
+                match self.membership {
+                    Membership::Settled => self.membership = Membership::Apart { join_at: now },
+                    // Its answer may be on the way still, from before: an assignment of a membership that has ended.
+                    Membership::Syncing { .. } => self.hang_up_and_rejoin(now),
+                    _ => {}
                 }
             }
             COORDINATOR_LOAD_IN_PROGRESS | COORDINATOR_NOT_AVAILABLE | NOT_COORDINATOR => {
@@ -376,6 +384,14 @@ impl Lease {
         asking
     }
 
+    /// The same, and closes the connection: a broker answers nothing else on it before that request.
+    fn hang_up_and_rejoin(&mut self, now: Instant) {
+        if self.rejoin_if_asking(now) {
+            self.actions.push_back(Action::Disconnect(Link::Join));
+        }
+        self.membership = Membership::Apart { join_at: now };
+    }
+
     pub(super) fn want_coordinator(&mut self, now: Instant, code: Option<i16>) {
         self.proof.distrust(now);
         if let IdStanding::Unwritten { coordinator_lost } = &mut self.id {
@@ -408,7 +424,7 @@ impl Lease {
             // generation before, and with our former id. This still is the start under the lock: nothing is held yet.
             self.forget_membership(now);
             self.member_id.clear();
-            self.membership = Membership::Apart { join_at: now };
+            self.hang_up_and_rejoin(now);
             return;
         }
         let (group, instance_id) = (self.config.group.clone(), self.config.instance_id.clone());
@@ -424,7 +440,7 @@ impl Lease {
 
     pub(super) fn stop(&mut self, reason: LeaseLost) {
         self.proof.clear();
-        (self.held, self.revoking) = (SlotSet::EMPTY, SlotSet::EMPTY);
+        (self.held, self.revoking, self.lost) = (SlotSet::EMPTY, SlotSet::EMPTY, SlotSet::EMPTY);
         // What was not polled yet is not to be done any more, except to leave.
         self.actions
             .retain(|action| matches!(action, Action::Leave { .. }));
