@@ -8,8 +8,8 @@ use kafka_protocol::messages as wire;
 use kafka_protocol::messages::ApiKey;
 use towpath::batch::{self, AbortFilter, Entry, ProducerIdentity};
 use towpath::protocol::{
-    AbortedTransaction, FetchResponse, MetadataResponse, OffsetCommitResponse, OffsetFetchResponse,
-    ProduceResponse, decode_response, frame_length, split_response,
+    AbortedTransaction, FetchResponse, MetadataResponse, OffsetCommitResponse, OffsetFetchResponse, ProduceResponse,
+    decode_response, frame_length, split_response,
 };
 
 /// Splits the leading byte off as a small number; the rest aliases nothing.
@@ -27,11 +27,7 @@ pub fn fuzz_frame(data: &[u8]) {
     };
     let _ = frame_length(*prefix, 1 << 20);
     let frame = Bytes::copy_from_slice(frame);
-    for (api, version) in [
-        (ApiKey::Fetch, 4),
-        (ApiKey::Fetch, 12),
-        (ApiKey::ApiVersions, 3),
-    ] {
+    for (api, version) in [(ApiKey::Fetch, 4), (ApiKey::Fetch, 12), (ApiKey::ApiVersions, 3)] {
         if let Ok((_, body)) = split_response(api, version, frame.clone()) {
             assert!(body.len() <= frame.len());
         }
@@ -44,11 +40,7 @@ pub fn fuzz_fetch_response(data: &[u8]) {
     let Ok(response) = FetchResponse::decode(body, version) else {
         return;
     };
-    for partition in response
-        .topics
-        .into_iter()
-        .flat_map(|topic| topic.partitions)
-    {
+    for partition in response.topics.into_iter().flat_map(|topic| topic.partitions) {
         judge(partition.records, partition.aborted_transactions);
     }
 }
@@ -137,10 +129,7 @@ pub fn fuzz_abort_filter(data: &[u8]) {
         let [producer_id, first_offset] = pair else {
             return None;
         };
-        Some(AbortedTransaction {
-            producer_id: i64::from(*producer_id),
-            first_offset: i64::from(*first_offset),
-        })
+        Some(AbortedTransaction { producer_id: i64::from(*producer_id), first_offset: i64::from(*first_offset) })
     });
     judge(Bytes::copy_from_slice(records), aborted.collect());
 }
@@ -163,18 +152,8 @@ fn judge(records: Bytes, aborted: Vec<AbortedTransaction>) {
                 if let Ok(records) = batch::records(&batch) {
                     records.for_each(drop);
                 }
-                let sealed = batch::seal(
-                    &batch,
-                    ProducerIdentity {
-                        producer_id: 1,
-                        producer_epoch: 0,
-                    },
-                    0,
-                );
-                assert!(
-                    sealed.is_err() || !batch.header.is_control(),
-                    "a marker was sealed"
-                );
+                let sealed = batch::seal(&batch, ProducerIdentity { producer_id: 1, producer_epoch: 0 }, 0);
+                assert!(sealed.is_err() || !batch.header.is_control(), "a marker was sealed");
             }
             Err(_) => failed = true,
         }

@@ -66,17 +66,8 @@ fn run(target: fn(&[u8]), inputs: &[Vec<u8>]) {
 
 fn records() -> Bytes {
     let mut builder = BatchBuilder::new();
-    builder
-        .push(
-            1_700_000_000_000,
-            Some(b"key"),
-            Some(b"value"),
-            &[("header", Some(b"x")), ("none", None)],
-        )
-        .unwrap();
-    builder
-        .push(1_700_000_000_007, None, Some(b"another value"), &[])
-        .unwrap();
+    builder.push(1_700_000_000_000, Some(b"key"), Some(b"value"), &[("header", Some(b"x")), ("none", None)]).unwrap();
+    builder.push(1_700_000_000_007, None, Some(b"another value"), &[]).unwrap();
     let batch = builder.build().unwrap();
     let marker = {
         let mut marker = batch.to_vec();
@@ -114,17 +105,10 @@ fn fetch_responses() {
         .map(|version| {
             let partition = PartitionData::default()
                 .with_high_watermark(9)
-                .with_aborted_transactions(Some(vec![
-                    WireAborted::default().with_producer_id(7.into()),
-                ]))
+                .with_aborted_transactions(Some(vec![WireAborted::default().with_producer_id(7.into())]))
                 .with_records(Some(records()));
-            let topic = FetchableTopicResponse::default()
-                .with_partitions(vec![partition.clone(), partition]);
-            let topic = if version < 13 {
-                topic.with_topic(text("topic").into())
-            } else {
-                topic
-            };
+            let topic = FetchableTopicResponse::default().with_partitions(vec![partition.clone(), partition]);
+            let topic = if version < 13 { topic.with_topic(text("topic").into()) } else { topic };
             let message = wire::FetchResponse::default().with_responses(vec![topic]);
             encoded(&[version], &message, version.into())
         })
@@ -137,18 +121,9 @@ fn produce_responses() {
     let inputs: Vec<_> = (3..=13_u8)
         .map(|version| {
             let partition = PartitionProduceResponse::default().with_base_offset(5);
-            let topic = TopicProduceResponse::default()
-                .with_partition_responses(vec![partition.clone(), partition]);
-            let topic = if version < 13 {
-                topic.with_name(text("topic").into())
-            } else {
-                topic
-            };
-            encoded(
-                &[version],
-                &wire::ProduceResponse::default().with_responses(vec![topic]),
-                version.into(),
-            )
+            let topic = TopicProduceResponse::default().with_partition_responses(vec![partition.clone(), partition]);
+            let topic = if version < 13 { topic.with_name(text("topic").into()) } else { topic };
+            encoded(&[version], &wire::ProduceResponse::default().with_responses(vec![topic]), version.into())
         })
         .collect();
     run(fuzz_produce_response, &inputs);
@@ -165,9 +140,7 @@ fn metadata() {
                 .with_name(Some(text("topic").into()))
                 .with_partitions(vec![partition.clone(), partition]);
             let broker = MetadataResponseBroker::default().with_host(text("broker.example"));
-            let message = wire::MetadataResponse::default()
-                .with_brokers(vec![broker])
-                .with_topics(vec![topic]);
+            let message = wire::MetadataResponse::default().with_brokers(vec![broker]).with_topics(vec![topic]);
             encoded(&[version], &message, version.into())
         })
         .collect();
@@ -176,9 +149,7 @@ fn metadata() {
 
 #[test]
 fn offsets() {
-    use kafka_protocol::messages::offset_commit_response::{
-        OffsetCommitResponsePartition, OffsetCommitResponseTopic,
-    };
+    use kafka_protocol::messages::offset_commit_response::{OffsetCommitResponsePartition, OffsetCommitResponseTopic};
     let inputs: Vec<_> = (2..=9_u8)
         .map(|version| {
             let topic = OffsetCommitResponseTopic::default()
@@ -199,44 +170,29 @@ fn guarded_responses() {
     let place = |api: ApiKey| GUARDED.iter().position(|known| *known == api).unwrap() as u8;
     let mut inputs = Vec::new();
     for version in 0..=4_u8 {
-        let mut message =
-            wire::ApiVersionsResponse::default().with_api_keys(vec![a::ApiVersion::default(); 5]);
+        let mut message = wire::ApiVersionsResponse::default().with_api_keys(vec![a::ApiVersion::default(); 5]);
         if version >= 3 {
-            message = message
-                .with_finalized_features_epoch(4)
-                .with_supported_features(vec![
+            message = message.with_finalized_features_epoch(4).with_supported_features(vec![
                     a::SupportedFeatureKey::default()
                         .with_name(text("feature"));
                     2
                 ]);
         }
-        inputs.push(encoded(
-            &[place(ApiKey::ApiVersions), version],
-            &message,
-            version.into(),
-        ));
+        inputs.push(encoded(&[place(ApiKey::ApiVersions), version], &message, version.into()));
     }
     for version in 1..=10_u8 {
         let topic = l::ListOffsetsTopicResponse::default()
             .with_name(text("topic").into())
             .with_partitions(vec![l::ListOffsetsPartitionResponse::default(); 3]);
         let message = wire::ListOffsetsResponse::default().with_topics(vec![topic; 2]);
-        inputs.push(encoded(
-            &[place(ApiKey::ListOffsets), version],
-            &message,
-            version.into(),
-        ));
+        inputs.push(encoded(&[place(ApiKey::ListOffsets), version], &message, version.into()));
     }
     for version in 0..=6_u8 {
         let group = g::DescribedGroup::default()
             .with_group_id(text("group").into())
             .with_members(vec![g::DescribedGroupMember::default(); 3]);
         let message = wire::DescribeGroupsResponse::default().with_groups(vec![group; 2]);
-        inputs.push(encoded(
-            &[place(ApiKey::DescribeGroups), version],
-            &message,
-            version.into(),
-        ));
+        inputs.push(encoded(&[place(ApiKey::DescribeGroups), version], &message, version.into()));
     }
     // Every other API starts from bytes that announce little and bytes that announce much.
     for api in 0..GUARDED.len() as u8 {

@@ -18,19 +18,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("offsets", &["protocol", "topics"]),
     ("net", &["protocol", "leaves"]),
     ("client", &["protocol", "batch", "net", "topics", "leaves"]),
-    (
-        "mirror",
-        &[
-            "client", "net", "batch", "topics", "offsets", "protocol", "leaves",
-        ],
-    ),
+    ("mirror", &["client", "net", "batch", "topics", "offsets", "protocol", "leaves"]),
     // Fills the settings types of all the others, and nothing else may use it.
-    (
-        "config",
-        &[
-            "protocol", "batch", "topics", "offsets", "net", "client", "mirror", "leaves",
-        ],
-    ),
+    ("config", &["protocol", "batch", "topics", "offsets", "net", "client", "mirror", "leaves"]),
     ("cli", EVERYTHING),
     ("testkit", EVERYTHING),
     ("backoff", NOTHING),
@@ -45,14 +35,7 @@ const LEAVES: &[&str] = &["backoff", "secret", "task", "wall_clock", "metrics"];
 
 /// Modules without sockets, tasks, clocks, randomness, logs: same input, same output.
 const PURE: &[&str] = &["protocol", "batch", "topics", "offsets"];
-const IMPURE: &[&str] = &[
-    "async fn",
-    "tokio::",
-    "tracing::",
-    "std::net::",
-    "socket2::",
-    "getrandom::",
-];
+const IMPURE: &[&str] = &["async fn", "tokio::", "tracing::", "std::net::", "socket2::", "getrandom::"];
 
 /// Files that may be longer than [`LINES_MAX`], with the reason.
 const LONG_FILES: &[(&str, &str)] = &[];
@@ -90,40 +73,16 @@ fn an_import_that_points_up_is_found() {
     let cases: &[(&str, &str, &[usize])] = &[
         ("src/batch/mod.rs", "use crate::protocol::Offset;\n", &[]),
         ("src/batch/mod.rs", "use crate::batch::crc;\n", &[]),
-        (
-            "src/batch/mod.rs",
-            "use std::fmt;\n\nuse crate::client::Cluster;\n",
-            &[3],
-        ),
-        (
-            "src/batch/walk.rs",
-            "use crate::{\n    protocol::Offset,\n    mirror::{Flow, Sink},\n};\n",
-            &[3],
-        ),
-        (
-            "src/client/a.rs",
-            "use crate::{net::{a, b::c}, config};\n",
-            &[1],
-        ),
+        ("src/batch/mod.rs", "use std::fmt;\n\nuse crate::client::Cluster;\n", &[3]),
+        ("src/batch/walk.rs", "use crate::{\n    protocol::Offset,\n    mirror::{Flow, Sink},\n};\n", &[3]),
+        ("src/client/a.rs", "use crate::{net::{a, b::c}, config};\n", &[1]),
         ("src/client/a.rs", "fn f() { crate::cli::main() }\n", &[1]),
-        (
-            "src/client/a.rs",
-            "// crate::cli is above\npub(crate) fn f() {}\n",
-            &[],
-        ),
-        (
-            "src/client/a.rs",
-            "use super::super::mirror::Flow;\nuse super::router::Router;\n",
-            &[1],
-        ),
+        ("src/client/a.rs", "// crate::cli is above\npub(crate) fn f() {}\n", &[]),
+        ("src/client/a.rs", "use super::super::mirror::Flow;\nuse super::router::Router;\n", &[1]),
         ("src/client/a.rs", "use crate::metrics::Counter;\n", &[]),
         ("src/batch/mod.rs", "use crate::metrics::Counter;\n", &[1]),
         ("src/client/a.rs", "use crate::testkit::Broker;\n", &[1]),
-        (
-            "src/client/a.rs",
-            "#[cfg(test)]\nmod tests {\n    use crate::testkit::Broker;\n}\n",
-            &[],
-        ),
+        ("src/client/a.rs", "#[cfg(test)]\nmod tests {\n    use crate::testkit::Broker;\n}\n", &[]),
         ("src/client/tests.rs", "use crate::testkit::Broker;\n", &[]),
         ("src/backoff.rs", "use crate::protocol::Offset;\n", &[1]),
         ("src/extra.rs", "use std::fmt;\n", &[1]),
@@ -131,13 +90,7 @@ fn an_import_that_points_up_is_found() {
     for (name, text, lines) in cases {
         let found: Vec<usize> = wrong_imports(name, text)
             .iter()
-            .map(|fault| {
-                fault
-                    .split(':')
-                    .nth(1)
-                    .and_then(|line| line.parse().ok())
-                    .expect("file:line: text")
-            })
+            .map(|fault| fault.split(':').nth(1).and_then(|line| line.parse().ok()).expect("file:line: text"))
             .collect();
         assert_eq!(&found, lines, "{name}: {text}");
     }
@@ -146,23 +99,13 @@ fn an_import_that_points_up_is_found() {
 #[test]
 fn pure_modules_have_no_effects() {
     let mut faults = Vec::new();
-    for file in sources("src")
-        .iter()
-        .filter(|file| PURE.contains(&module_of(&file.name).0))
-    {
+    for file in sources("src").iter().filter(|file| PURE.contains(&module_of(&file.name).0)) {
         if file.name.ends_with("tests.rs") {
             continue;
         }
-        for (number, line) in without_comments(before_tests(&file.text))
-            .lines()
-            .enumerate()
-        {
+        for (number, line) in without_comments(before_tests(&file.text)).lines().enumerate() {
             for effect in IMPURE.iter().filter(|effect| line.contains(**effect)) {
-                faults.push(format!(
-                    "{}:{}: {effect} in a module that must be pure",
-                    file.name,
-                    number + 1
-                ));
+                faults.push(format!("{}:{}: {effect} in a module that must be pure", file.name, number + 1));
             }
         }
     }
@@ -172,39 +115,21 @@ fn pure_modules_have_no_effects() {
 #[test]
 fn every_module_says_what_it_is_for() {
     let missing = |file: &Source| {
-        let head = file
-            .text
-            .lines()
-            .find(|line| !line.trim().is_empty())
-            .unwrap_or_default();
+        let head = file.text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
         (!head.starts_with("//!")).then(|| format!("{}:1: no //! at the head", file.name))
     };
-    no_faults(
-        &rust_sources()
-            .iter()
-            .filter_map(missing)
-            .collect::<Vec<_>>(),
-    );
+    no_faults(&rust_sources().iter().filter_map(missing).collect::<Vec<_>>());
 }
 
 #[test]
 fn files_stay_readable_in_length() {
     let mut faults = Vec::new();
     for file in rust_sources() {
-        let (lines, listed) = (
-            file.text.lines().count(),
-            LONG_FILES.iter().any(|(name, _)| *name == file.name),
-        );
+        let (lines, listed) = (file.text.lines().count(), LONG_FILES.iter().any(|(name, _)| *name == file.name));
         if lines > LINES_MAX && !listed {
-            faults.push(format!(
-                "{}:{lines}: more than {LINES_MAX} lines: find the seam, or list it",
-                file.name
-            ));
+            faults.push(format!("{}:{lines}: more than {LINES_MAX} lines: find the seam, or list it", file.name));
         } else if lines <= LINES_MAX && listed {
-            faults.push(format!(
-                "{}:{lines}: no longer long, take it off the list",
-                file.name
-            ));
+            faults.push(format!("{}:{lines}: no longer long, take it off the list", file.name));
         }
     }
     no_faults(&faults);
@@ -218,11 +143,7 @@ fn std_instant_stays_at_the_edge() {
         let text = without_comments(&file.text);
         for found in pattern.find_iter(&text) {
             if !STD_INSTANT.iter().any(|(name, _)| *name == file.name) {
-                faults.push(format!(
-                    "{}:{}: use tokio::time::Instant",
-                    file.name,
-                    line_of(&text, found.start())
-                ));
+                faults.push(format!("{}:{}: use tokio::time::Instant", file.name, line_of(&text, found.start())));
             }
         }
     }
@@ -260,10 +181,7 @@ fn root() -> &'static Path {
 }
 
 fn rust_sources() -> Vec<Source> {
-    ["src", "protocol-tests", "benches", "fuzz"]
-        .iter()
-        .flat_map(|folder| sources(folder))
-        .collect()
+    ["src", "protocol-tests", "benches", "fuzz"].iter().flat_map(|folder| sources(folder)).collect()
 }
 
 fn sources(folder: &str) -> Vec<Source> {
@@ -274,15 +192,8 @@ fn sources(folder: &str) -> Vec<Source> {
             if path.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let name = path
-                    .strip_prefix(root())
-                    .expect("below the root")
-                    .to_string_lossy()
-                    .into_owned();
-                found.push(Source {
-                    name,
-                    text: std::fs::read_to_string(&path).expect("source is UTF-8"),
-                });
+                let name = path.strip_prefix(root()).expect("below the root").to_string_lossy().into_owned();
+                found.push(Source { name, text: std::fs::read_to_string(&path).expect("source is UTF-8") });
             }
         }
     }
@@ -291,22 +202,10 @@ fn sources(folder: &str) -> Vec<Source> {
 }
 
 fn tracked_files() -> Vec<String> {
-    let listed = Command::new("git")
-        .args(["ls-files", "-z"])
-        .current_dir(root())
-        .output()
-        .expect("git is installed");
-    assert!(
-        listed.status.success(),
-        "git ls-files: {}",
-        String::from_utf8_lossy(&listed.stderr)
-    );
+    let listed = Command::new("git").args(["ls-files", "-z"]).current_dir(root()).output().expect("git is installed");
+    assert!(listed.status.success(), "git ls-files: {}", String::from_utf8_lossy(&listed.stderr));
     let names = String::from_utf8(listed.stdout).expect("file names are UTF-8");
-    names
-        .split('\0')
-        .filter(|name| !name.is_empty())
-        .map(str::to_owned)
-        .collect()
+    names.split('\0').filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
 fn wrong_imports(name: &str, text: &str) -> Vec<String> {
@@ -315,46 +214,26 @@ fn wrong_imports(name: &str, text: &str) -> Vec<String> {
         return Vec::new();
     }
     let Some((_, allowed)) = LAYERS.iter().find(|(layer, _)| *layer == module) else {
-        return vec![format!(
-            "{name}:1: module {module} is not in the layer table of protocol-tests/tidy.rs"
-        )];
+        return vec![format!("{name}:1: module {module} is not in the layer table of protocol-tests/tidy.rs")];
     };
     let text = without_comments(before_tests(text));
     let mut faults = Vec::new();
     for (at, used) in used_modules(&text, depth) {
         let leaf = LEAVES.contains(&used.as_str()) && allowed.contains(&"leaves");
         let known = LAYERS.iter().any(|(layer, _)| *layer == used);
-        if used == module
-            || !known
-            || leaf
-            || allowed.contains(&used.as_str())
-            || *allowed == EVERYTHING
-        {
+        if used == module || !known || leaf || allowed.contains(&used.as_str()) || *allowed == EVERYTHING {
             continue;
         }
-        let rule = if allowed.is_empty() {
-            "nothing of ours".to_owned()
-        } else {
-            allowed.join(", ")
-        };
-        faults.push(format!(
-            "{name}:{}: {module} uses {used}, but may use only: {rule}",
-            line_of(&text, at)
-        ));
+        let rule = if allowed.is_empty() { "nothing of ours".to_owned() } else { allowed.join(", ") };
+        faults.push(format!("{name}:{}: {module} uses {used}, but may use only: {rule}", line_of(&text, at)));
     }
     faults
 }
 
 /// The crate's module that a file belongs to, and how many `super::` lead from it to the root of the crate.
 fn module_of(name: &str) -> (&str, usize) {
-    let path = name
-        .trim_start_matches("src/")
-        .trim_end_matches(".rs")
-        .trim_end_matches("/mod");
-    (
-        path.split('/').next().unwrap_or(path),
-        path.split('/').count(),
-    )
+    let path = name.trim_start_matches("src/").trim_end_matches(".rs").trim_end_matches("/mod");
+    (path.split('/').next().unwrap_or(path), path.split('/').count())
 }
 
 /// Places where one of the crate's modules is named through `crate::` or a chain of `super::`.
@@ -399,21 +278,13 @@ fn heads(text: &str, from: usize) -> Vec<usize> {
 
 /// Tests beside the code may use the test kit.
 fn before_tests(text: &str) -> &str {
-    let tests = Regex::new(r"(?m)^#\[cfg\(test\)\]\s*\n(?:#\[[^\n]*\]\s*\n)*mod \w+ \{")
-        .expect("constant pattern");
-    tests
-        .find(text)
-        .map_or(text, |found| &text[..found.start()])
+    let tests = Regex::new(r"(?m)^#\[cfg\(test\)\]\s*\n(?:#\[[^\n]*\]\s*\n)*mod \w+ \{").expect("constant pattern");
+    tests.find(text).map_or(text, |found| &text[..found.start()])
 }
 
 /// Line comments become empty; lines keep their numbers.
 fn without_comments(text: &str) -> String {
-    let strip = |line: &str| {
-        line.split_once("//")
-            .map_or(line, |(code, _)| code)
-            .to_owned()
-            + "\n"
-    };
+    let strip = |line: &str| line.split_once("//").map_or(line, |(code, _)| code).to_owned() + "\n";
     text.lines().map(strip).collect()
 }
 

@@ -18,12 +18,7 @@ impl Backoff {
     /// Starts at `first` (before jitter), never exceeds `cap`.
     #[must_use]
     pub fn new(first: Duration, cap: Duration, seed: u64) -> Self {
-        Self {
-            first,
-            cap,
-            attempt: 0,
-            random: seed | 1,
-        }
+        Self { first, cap, attempt: 0, random: seed | 1 }
     }
 
     /// How many delays were handed out since the last [`Self::reset`].
@@ -34,10 +29,7 @@ impl Backoff {
 
     /// The next delay to wait.
     pub fn next_delay(&mut self) -> Duration {
-        let step = self
-            .first
-            .saturating_mul(1_u32.checked_shl(self.attempt.min(20)).unwrap_or(u32::MAX))
-            .min(self.cap);
+        let step = self.first.saturating_mul(1_u32.checked_shl(self.attempt.min(20)).unwrap_or(u32::MAX)).min(self.cap);
         self.attempt = self.attempt.saturating_add(1);
         // xorshift64: any full-period generator does; the seed comes from the caller.
         self.random ^= self.random << 13;
@@ -69,14 +61,8 @@ mod tests {
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1), 7);
         for step_ms in [100_u64, 200, 400, 800, 1000, 1000] {
             let delay = backoff.next_delay();
-            assert!(
-                delay >= Duration::from_millis(step_ms / 2),
-                "{delay:?} below {step_ms}/2"
-            );
-            assert!(
-                delay <= Duration::from_millis(step_ms),
-                "{delay:?} above {step_ms}"
-            );
+            assert!(delay >= Duration::from_millis(step_ms / 2), "{delay:?} below {step_ms}/2");
+            assert!(delay <= Duration::from_millis(step_ms), "{delay:?} above {step_ms}");
         }
         backoff.reset();
         assert!(backoff.next_delay() <= Duration::from_millis(100));

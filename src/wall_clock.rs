@@ -10,6 +10,5 @@ use std::time::UNIX_EPOCH;
 pub fn now_ms() -> i64 {
     #[expect(clippy::disallowed_methods, reason = "this is the one place")]
     let now = std::time::SystemTime::now();
-    now.duration_since(UNIX_EPOCH)
-        .map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX))
+    now.duration_since(UNIX_EPOCH).map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX))
 }

@@ -63,15 +63,7 @@ impl Cluster {
     pub(crate) fn start_with(version: &str, brokers: usize, config: &[&str]) -> Self {
         let (brokers, owner) = (brokers.to_string(), std::process::id().to_string());
         let mut command = dev("kafka");
-        command.args([
-            "start",
-            "--version",
-            version,
-            "--brokers",
-            &brokers,
-            "--owner",
-            &owner,
-        ]);
+        command.args(["start", "--version", version, "--brokers", &brokers, "--owner", &owner]);
         if !config.is_empty() {
             command.arg("--config").args(config);
         }
@@ -105,14 +97,7 @@ impl Cluster {
     /// `config` are topic settings as `key=value`.
     pub(crate) fn create_topic(&self, topic: &str, partitions: i32, config: &[&str]) {
         let partitions = partitions.to_string();
-        let mut arguments = vec![
-            "topic",
-            &self.name,
-            "create",
-            topic,
-            "--partitions",
-            &partitions,
-        ];
+        let mut arguments = vec!["topic", &self.name, "create", topic, "--partitions", &partitions];
         if !config.is_empty() {
             arguments.push("--config");
             arguments.extend_from_slice(config);
@@ -121,14 +106,7 @@ impl Cluster {
     }
 
     pub(crate) fn grow_topic(&self, topic: &str, partitions: i32) {
-        self.kafka(&[
-            "topic",
-            &self.name,
-            "grow",
-            topic,
-            "--partitions",
-            &partitions.to_string(),
-        ]);
+        self.kafka(&["topic", &self.name, "grow", topic, "--partitions", &partitions.to_string()]);
     }
 
     pub(crate) fn delete_topic(&self, topic: &str) {
@@ -136,10 +114,7 @@ impl Cluster {
     }
 
     pub(crate) fn topics(&self) -> Vec<String> {
-        self.kafka(&["topic", &self.name, "list"])
-            .lines()
-            .map(str::to_owned)
-            .collect()
+        self.kafka(&["topic", &self.name, "list"]).lines().map(str::to_owned).collect()
     }
 
     /// Records with running numbers; `options` as in `dev/java/Load.java`.
@@ -149,9 +124,7 @@ impl Cluster {
 
     /// A tool of `dev/java` against this cluster; the bootstrap address is put in front of `arguments`.
     pub(crate) fn java(&self, tool: &str, arguments: &[&str]) -> String {
-        java(tool, &[&[self.bootstrap.as_str()], arguments].concat())
-            .expect_success()
-            .stdout
+        java(tool, &[&[self.bootstrap.as_str()], arguments].concat()).expect_success().stdout
     }
 
     /// What a read-committed consumer sees now.
@@ -166,14 +139,8 @@ impl Cluster {
 
     /// `options` as in `dev/java/Digest.java`; a violation is part of the result, everything else panics.
     pub(crate) fn digest_with(&self, topic: &str, options: &[&str]) -> Digest {
-        let outcome = java(
-            "Digest",
-            &[&[self.bootstrap.as_str(), topic], options].concat(),
-        );
-        assert!(
-            matches!(outcome.code, Some(0 | 3)),
-            "the digest of {topic} failed: {outcome}"
-        );
+        let outcome = java("Digest", &[&[self.bootstrap.as_str(), topic], options].concat());
+        assert!(matches!(outcome.code, Some(0 | 3)), "the digest of {topic} failed: {outcome}");
         Digest::parse(&outcome.stdout)
     }
 
@@ -193,18 +160,13 @@ impl Cluster {
         options: &[&str],
     ) -> Result<EqualBatches, String> {
         let mut command = dev("segments");
-        command
-            .args([&self.name, topic, &target.name, target_topic])
-            .args(options);
+        command.args([&self.name, topic, &target.name, target_topic]).args(options);
         let outcome = run(command, TOOL_DEADLINE);
         if outcome.code != Some(0) {
             return Err(outcome.stderr);
         }
         let found = json(&outcome.stdout);
-        Ok(EqualBatches {
-            batches: number(&found["batches"]),
-            bytes: number(&found["bytes"]),
-        })
+        Ok(EqualBatches { batches: number(&found["batches"]), bytes: number(&found["bytes"]) })
     }
 
     fn kafka(&self, arguments: &[&str]) -> String {
@@ -233,8 +195,7 @@ impl Digest {
             records: number(&value["records"]),
             violation: value["violation"].as_str().map(str::to_owned),
             partitions: list(&value["partitions"], |one| PartitionDigest {
-                partition: i32::try_from(number(&one["partition"]))
-                    .expect("partition numbers are small"),
+                partition: i32::try_from(number(&one["partition"])).expect("partition numbers are small"),
                 records: number(&one["records"]),
                 sha256: text(&one["sha256"]),
             }),
@@ -255,11 +216,7 @@ pub(crate) fn java(tool: &str, arguments: &[&str]) -> Outcome {
 }
 
 fn dev(script: &str) -> Command {
-    Command::new(
-        Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("dev")
-            .join(script),
-    )
+    Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("dev").join(script))
 }
 
 fn json(printed: &str) -> Value {
@@ -267,23 +224,13 @@ fn json(printed: &str) -> Value {
 }
 
 fn text(value: &Value) -> String {
-    value
-        .as_str()
-        .unwrap_or_else(|| panic!("text expected, not {value}"))
-        .to_owned()
+    value.as_str().unwrap_or_else(|| panic!("text expected, not {value}")).to_owned()
 }
 
 fn number(value: &Value) -> u64 {
-    value
-        .as_u64()
-        .unwrap_or_else(|| panic!("number expected, not {value}"))
+    value.as_u64().unwrap_or_else(|| panic!("number expected, not {value}"))
 }
 
 fn list<T>(value: &Value, item: impl Fn(&Value) -> T) -> Vec<T> {
-    value
-        .as_array()
-        .unwrap_or_else(|| panic!("array expected, not {value}"))
-        .iter()
-        .map(item)
-        .collect()
+    value.as_array().unwrap_or_else(|| panic!("array expected, not {value}")).iter().map(item).collect()
 }

@@ -7,17 +7,9 @@
 //! [`kafka`] has the clusters and the comparing tools, [`program`] the binary under test.
 
 // Both watch other processes: the real clock is the only one there is, and polling with a deadline the only wait.
-#[allow(
-    clippy::disallowed_methods,
-    dead_code,
-    reason = "see above; and the harness offers more than each test needs"
-)]
+#[allow(clippy::disallowed_methods, dead_code, reason = "see above; and the harness offers more than each test needs")]
 pub(crate) mod kafka;
-#[allow(
-    clippy::disallowed_methods,
-    dead_code,
-    reason = "see above; and the harness offers more than each test needs"
-)]
+#[allow(clippy::disallowed_methods, dead_code, reason = "see above; and the harness offers more than each test needs")]
 pub(crate) mod program;
 
 use kafka::Cluster;
@@ -32,14 +24,7 @@ fn real_cluster_starts_and_loads() {
 
     assert_eq!(digest.violation, None);
     assert_eq!(digest.records, 10_000);
-    assert_eq!(
-        digest
-            .partitions
-            .iter()
-            .map(|one| one.records)
-            .collect::<Vec<_>>(),
-        [2_500; 4]
-    );
+    assert_eq!(digest.partitions.iter().map(|one| one.records).collect::<Vec<_>>(), [2_500; 4]);
     assert_eq!(cluster.digest_kcat("numbered").records, 10_000);
 }
 
@@ -50,13 +35,7 @@ fn real_digest_reports_a_repeated_record() {
     cluster.load("twice", 100, &["--partitions", "1"]);
     cluster.load("twice", 100, &["--partitions", "1", "--first", "99"]);
 
-    let violation = cluster
-        .digest_numbered("twice")
-        .violation
-        .expect("number 99 is there twice");
+    let violation = cluster.digest_numbered("twice").violation.expect("number 99 is there twice");
 
-    assert!(
-        violation.contains("number 100 expected, 99 found"),
-        "{violation}"
-    );
+    assert!(violation.contains("number 100 expected, 99 found"), "{violation}");
 }

@@ -28,11 +28,7 @@ impl Outcome {
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "exit code {:?}\n--- stdout\n{}\n--- stderr\n{}",
-            self.code, self.stdout, self.stderr
-        )
+        write!(f, "exit code {:?}\n--- stdout\n{}\n--- stderr\n{}", self.code, self.stdout, self.stderr)
     }
 }
 
@@ -73,12 +69,7 @@ impl Running {
             .unwrap_or_else(|error| panic!("{what} does not start: {error}"));
         let stdout = Collected::from(child.stdout.take().expect("stdout is piped"));
         let stderr = Collected::from(child.stderr.take().expect("stderr is piped"));
-        Self {
-            child,
-            what,
-            stdout,
-            stderr,
-        }
+        Self { child, what, stdout, stderr }
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -103,9 +94,7 @@ impl Running {
         let what = format!("the line {wanted:?}");
         self.wait_until(&what, deadline, |process| {
             let said = process.stderr() + &process.stdout();
-            said.lines()
-                .find(|line| line.contains(wanted))
-                .map(str::to_owned)
+            said.lines().find(|line| line.contains(wanted)).map(str::to_owned)
         })
     }
 
@@ -127,11 +116,7 @@ impl Running {
                 return found;
             }
             if !running || Instant::now() >= end {
-                let why = if running {
-                    format!("not within {deadline:?}")
-                } else {
-                    "it ended".to_owned()
-                };
+                let why = if running { format!("not within {deadline:?}") } else { "it ended".to_owned() };
                 let said = self.so_far();
                 panic!("{}: no {what}, {why}: {said}", self.what);
             }
@@ -180,9 +165,7 @@ impl Running {
     }
 
     fn status(&mut self) -> Option<ExitStatus> {
-        self.child
-            .try_wait()
-            .unwrap_or_else(|error| panic!("{}: {error}", self.what))
+        self.child.try_wait().unwrap_or_else(|error| panic!("{}: {error}", self.what))
     }
 
     fn end(&mut self) {
@@ -198,11 +181,7 @@ impl Running {
 
     fn so_far(&mut self) -> Outcome {
         let code = self.status().and_then(|status| status.code());
-        Outcome {
-            code,
-            stdout: self.stdout(),
-            stderr: self.stderr(),
-        }
+        Outcome { code, stdout: self.stdout(), stderr: self.stderr() }
     }
 }
 
@@ -229,18 +208,12 @@ impl Collected {
                 if part.is_empty() {
                     break;
                 }
-                shared
-                    .lock()
-                    .expect("no holder panics")
-                    .extend_from_slice(part);
+                shared.lock().expect("no holder panics").extend_from_slice(part);
                 let taken = part.len();
                 pipe.consume(taken);
             }
         });
-        Self {
-            text,
-            reader: Some(reader),
-        }
+        Self { text, reader: Some(reader) }
     }
 
     fn text(&self) -> String {

@@ -40,47 +40,26 @@ impl BatchBuilder {
         value: Option<&[u8]>,
         headers: &[(&str, Option<&[u8]>)],
     ) -> Result<(), BuildError> {
-        let base_timestamp = if self.count == 0 {
-            timestamp
-        } else {
-            self.base_timestamp
-        };
+        let base_timestamp = if self.count == 0 { timestamp } else { self.base_timestamp };
         // Attributes, of which a record has none.
         let mut record = vec![0];
         put_long(&mut record, timestamp.wrapping_sub(base_timestamp));
         put_long(&mut record, i64::from(self.count));
         put_field(&mut record, key)?;
         put_field(&mut record, value)?;
-        put_long(
-            &mut record,
-            i32::try_from(headers.len())
-                .map_err(|_| BuildError::TooLong)?
-                .into(),
-        );
+        put_long(&mut record, i32::try_from(headers.len()).map_err(|_| BuildError::TooLong)?.into());
         for (key, value) in headers {
             put_field(&mut record, Some(key.as_bytes()))?;
             put_field(&mut record, *value)?;
         }
         let mut length = Vec::new();
-        put_long(
-            &mut length,
-            i32::try_from(record.len())
-                .map_err(|_| BuildError::TooLong)?
-                .into(),
-        );
-        let total = self
-            .total_size()
-            .saturating_add(length.len())
-            .saturating_add(record.len());
+        put_long(&mut length, i32::try_from(record.len()).map_err(|_| BuildError::TooLong)?.into());
+        let total = self.total_size().saturating_add(length.len()).saturating_add(record.len());
         let count = self.count.checked_add(1).ok_or(BuildError::TooLong)?;
         i32::try_from(total).map_err(|_| BuildError::TooLong)?;
         self.records.append(&mut length);
         self.records.append(&mut record);
-        self.max_timestamp = if self.count == 0 {
-            timestamp
-        } else {
-            self.max_timestamp.max(timestamp)
-        };
+        self.max_timestamp = if self.count == 0 { timestamp } else { self.max_timestamp.max(timestamp) };
         self.base_timestamp = base_timestamp;
         self.count = count;
         Ok(())
@@ -124,9 +103,7 @@ impl BatchBuilder {
         bytes.extend_from_slice(&header.to_bytes());
         bytes.extend_from_slice(&self.records);
         header.crc = crc32c(bytes.get(21..)?);
-        bytes
-            .get_mut(..HEADER_LEN)?
-            .copy_from_slice(&header.to_bytes());
+        bytes.get_mut(..HEADER_LEN)?.copy_from_slice(&header.to_bytes());
         Some(bytes.into())
     }
 }
@@ -135,12 +112,7 @@ fn put_field(record: &mut Vec<u8>, field: Option<&[u8]>) -> Result<(), BuildErro
     match field {
         None => put_long(record, -1),
         Some(bytes) => {
-            put_long(
-                record,
-                i32::try_from(bytes.len())
-                    .map_err(|_| BuildError::TooLong)?
-                    .into(),
-            );
+            put_long(record, i32::try_from(bytes.len()).map_err(|_| BuildError::TooLong)?.into());
             record.extend_from_slice(bytes);
         }
     }

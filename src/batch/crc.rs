@@ -20,12 +20,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
 /// The CRC of a batch after its covered header bytes (21 to 60) changed from `old40` to `new40`.
 ///
 /// `payload_len` is the number of bytes after the header; none of them is read.
-pub fn derive(
-    old_crc: u32,
-    old40: &[u8; COVERED],
-    new40: &[u8; COVERED],
-    payload_len: usize,
-) -> u32 {
+pub fn derive(old_crc: u32, old40: &[u8; COVERED], new40: &[u8; COVERED], payload_len: usize) -> u32 {
     let mut difference = [0_u8; COVERED];
     for (difference, (old, new)) in difference.iter_mut().zip(old40.iter().zip(new40)) {
         *difference = old ^ new;
@@ -72,10 +67,7 @@ impl Nibbles {
         let mut product = 0;
         let mut rest = register;
         for table in &self.0 {
-            product ^= table
-                .get((rest & 0x0f) as usize)
-                .copied()
-                .unwrap_or_default();
+            product ^= table.get((rest & 0x0f) as usize).copied().unwrap_or_default();
             rest >>= 4;
         }
         product
@@ -193,35 +185,12 @@ mod tests {
 
     #[test]
     fn the_worked_examples_of_the_spec() {
-        let small = (
-            vectors::hex(vectors::EXAMPLE_1_OLD),
-            vectors::hex(vectors::EXAMPLE_1_NEW),
-        );
-        assert_eq!(
-            derive(0xe99b_8dd8, covered(&small.0), covered(&small.1), 9),
-            0x3d4f_2038
-        );
-        let header = (
-            vectors::hex(vectors::EXAMPLE_2_OLD_HEADER),
-            vectors::hex(vectors::EXAMPLE_2_NEW_HEADER),
-        );
-        assert_eq!(
-            derive(0x9030_9b9c, covered(&header.0), covered(&header.1), 1000),
-            0x77d6_1175
-        );
-        let header = (
-            vectors::hex(vectors::EXAMPLE_3_OLD_HEADER),
-            vectors::hex(vectors::EXAMPLE_3_NEW_HEADER),
-        );
-        assert_eq!(
-            derive(
-                0x6c93_cae2,
-                covered(&header.0),
-                covered(&header.1),
-                1_048_576
-            ),
-            0x3035_27fe
-        );
+        let small = (vectors::hex(vectors::EXAMPLE_1_OLD), vectors::hex(vectors::EXAMPLE_1_NEW));
+        assert_eq!(derive(0xe99b_8dd8, covered(&small.0), covered(&small.1), 9), 0x3d4f_2038);
+        let header = (vectors::hex(vectors::EXAMPLE_2_OLD_HEADER), vectors::hex(vectors::EXAMPLE_2_NEW_HEADER));
+        assert_eq!(derive(0x9030_9b9c, covered(&header.0), covered(&header.1), 1000), 0x77d6_1175);
+        let header = (vectors::hex(vectors::EXAMPLE_3_OLD_HEADER), vectors::hex(vectors::EXAMPLE_3_NEW_HEADER));
+        assert_eq!(derive(0x6c93_cae2, covered(&header.0), covered(&header.1), 1_048_576), 0x3035_27fe);
     }
 
     #[test]
@@ -240,19 +209,13 @@ mod tests {
             state ^= state << 17;
             state
         };
-        for payload_len in [
-            0, 1, 2, 3, 7, 8, 9, 16, 61, 255, 256, 1000, 4095, 4096, 65_537, 300_001,
-        ] {
+        for payload_len in [0, 1, 2, 3, 7, 8, 9, 16, 61, 255, 256, 1000, 4095, 4096, 65_537, 300_001] {
             let mut old: Vec<u8> = (0..COVERED + payload_len).map(|_| next() as u8).collect();
             let old_crc = crc32c::crc32c(&old);
             let old40 = *old.first_chunk::<COVERED>().unwrap();
             let new40: [u8; COVERED] = std::array::from_fn(|_| next() as u8);
             old[..COVERED].copy_from_slice(&new40);
-            assert_eq!(
-                derive(old_crc, &old40, &new40, payload_len),
-                crc32c::crc32c(&old),
-                "{payload_len}"
-            );
+            assert_eq!(derive(old_crc, &old40, &new40, payload_len), crc32c::crc32c(&old), "{payload_len}");
             assert_eq!(derive(old_crc, &old40, &old40, payload_len), old_crc);
         }
     }

@@ -45,10 +45,7 @@ impl AbortFilter {
     pub fn new(aborted: Vec<AbortedTransaction>) -> Self {
         let mut ahead = aborted;
         ahead.sort_unstable_by_key(|transaction| Reverse(transaction.first_offset));
-        Self {
-            ahead,
-            aborting: HashSet::new(),
-        }
+        Self { ahead, aborting: HashSet::new() }
     }
 
     /// Says what the next batch is.
@@ -57,10 +54,7 @@ impl AbortFilter {
         let producer_id = header.producer_id;
         if producer_id >= 0 {
             let last_offset = header.last_offset();
-            while let Some(begun) = self
-                .ahead
-                .pop_if(|transaction| transaction.first_offset <= last_offset)
-            {
+            while let Some(begun) = self.ahead.pop_if(|transaction| transaction.first_offset <= last_offset) {
                 self.aborting.insert(begun.producer_id);
             }
         }

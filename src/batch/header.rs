@@ -106,14 +106,12 @@ impl BatchHeader {
     /// Size of the whole batch in bytes, header included: what `max.message.bytes` is compared with. 0 for a length
     /// that no batch can have.
     pub fn total_size(&self) -> usize {
-        usize::try_from(self.batch_length)
-            .map_or(0, |length| length.saturating_add(LENGTH_OVERHEAD))
+        usize::try_from(self.batch_length).map_or(0, |length| length.saturating_add(LENGTH_OVERHEAD))
     }
 
     /// Last offset the batch covers, whether or not its record is still there.
     pub fn last_offset(&self) -> i64 {
-        self.base_offset
-            .saturating_add(i64::from(self.last_offset_delta))
+        self.base_offset.saturating_add(i64::from(self.last_offset_delta))
     }
 
     /// The offset to go on from after this batch.
@@ -156,8 +154,7 @@ impl BatchHeader {
 
     /// Compaction removed some of the records, but not all: no broker accepts such a batch as it is.
     pub fn is_thinned(&self) -> bool {
-        self.records_count > 0
-            && i64::from(self.records_count) != i64::from(self.last_offset_delta).saturating_add(1)
+        self.records_count > 0 && i64::from(self.records_count) != i64::from(self.last_offset_delta).saturating_add(1)
     }
 
     /// Compaction removed every record and kept the header for the sake of the offset or the producer's sequence.
@@ -208,25 +205,10 @@ mod tests {
                 records_count: 1,
             }
         );
-        assert_eq!(
-            (
-                header.total_size(),
-                header.last_offset(),
-                header.next_offset()
-            ),
-            (70, 1000, 1001)
-        );
+        assert_eq!((header.total_size(), header.last_offset(), header.next_offset()), (70, 1000, 1001));
         assert_eq!(header.codec(), Codec::None);
-        assert!(
-            !header.is_thinned()
-                && !header.is_empty()
-                && !header.is_control()
-                && !header.is_transactional()
-        );
-        assert_eq!(
-            header.to_bytes().as_slice(),
-            bytes.get(..HEADER_LEN).unwrap()
-        );
+        assert!(!header.is_thinned() && !header.is_empty() && !header.is_control() && !header.is_transactional());
+        assert_eq!(header.to_bytes().as_slice(), bytes.get(..HEADER_LEN).unwrap());
     }
 
     #[test]
@@ -246,14 +228,7 @@ mod tests {
     fn an_empty_retained_batch_is_empty_and_not_thinned() {
         let header = BatchHeader::parse(&vectors::hex(vectors::EMPTY_RETAINED)).unwrap();
         assert!(header.is_empty() && !header.is_thinned());
-        assert_eq!(
-            (
-                header.base_offset,
-                header.last_offset(),
-                header.total_size()
-            ),
-            (100, 109, HEADER_LEN)
-        );
+        assert_eq!((header.base_offset, header.last_offset(), header.total_size()), (100, 109, HEADER_LEN));
     }
 
     #[test]
@@ -268,16 +243,8 @@ mod tests {
     #[test]
     fn extreme_fields_do_not_overflow() {
         let header = BatchHeader::parse(&[0x7f; HEADER_LEN]).unwrap();
-        assert_eq!(
-            header.next_offset(),
-            i64::from(0x7f7f_7f7f_i32) + 0x7f7f_7f7f_7f7f_7f7f + 1
-        );
-        let header = BatchHeader {
-            base_offset: i64::MAX,
-            last_offset_delta: i32::MAX,
-            batch_length: -5,
-            ..header
-        };
+        assert_eq!(header.next_offset(), i64::from(0x7f7f_7f7f_i32) + 0x7f7f_7f7f_7f7f_7f7f + 1);
+        let header = BatchHeader { base_offset: i64::MAX, last_offset_delta: i32::MAX, batch_length: -5, ..header };
         assert_eq!((header.next_offset(), header.total_size()), (i64::MAX, 0));
         assert_eq!(BatchHeader::parse(&[0; HEADER_LEN - 1]), None);
     }

@@ -83,18 +83,10 @@ pub struct Records {
 pub fn records(batch: &Batch) -> Result<Records, RecordError> {
     // An emptied batch has no codec left to care about.
     if batch.header.codec() != Codec::None && !batch.header.is_empty() {
-        return Err(RecordError::Compressed {
-            base_offset: batch.header.base_offset,
-            codec: batch.header.codec(),
-        });
+        return Err(RecordError::Compressed { base_offset: batch.header.base_offset, codec: batch.header.codec() });
     }
     let rest = batch.bytes.slice_ref(batch.payload());
-    Ok(Records {
-        batch: batch.clone(),
-        rest,
-        index: 0,
-        ended: false,
-    })
+    Ok(Records { batch: batch.clone(), rest, index: 0, ended: false })
 }
 
 impl Records {
@@ -111,10 +103,7 @@ impl Records {
                 self.index = self.index.saturating_add(1);
                 ControlFlow::Continue(record)
             }
-            None => ControlFlow::Break(Some(RecordError::Malformed {
-                base_offset,
-                index: self.index,
-            })),
+            None => ControlFlow::Break(Some(RecordError::Malformed { base_offset, index: self.index })),
         }
     }
 
@@ -126,10 +115,7 @@ impl Records {
         let [_attributes] = take::<1>(&mut record)?;
         let timestamp_delta = take_long(&mut record)?;
         let offset_delta = take_int(&mut record)?;
-        let offset = header
-            .base_offset
-            .checked_add(i64::from(offset_delta))
-            .filter(|offset| *offset >= 0)?;
+        let offset = header.base_offset.checked_add(i64::from(offset_delta)).filter(|offset| *offset >= 0)?;
         let timestamp = if header.is_log_append_time() {
             header.max_timestamp
         } else {
@@ -144,22 +130,13 @@ impl Records {
         }
         let mut headers = Vec::with_capacity(header_count);
         for _ in 0..header_count {
-            headers.push(RecordHeader {
-                key: self.field(&mut record)??,
-                value: self.field(&mut record)?,
-            });
+            headers.push(RecordHeader { key: self.field(&mut record)??, value: self.field(&mut record)? });
         }
         if !record.is_empty() {
             return None;
         }
         self.rest = self.rest.slice_ref(after);
-        Some(Record {
-            offset,
-            timestamp,
-            key,
-            value,
-            headers,
-        })
+        Some(Record { offset, timestamp, key, value, headers })
     }
 
     /// A length and as many bytes; the inner `None` is null.

@@ -27,9 +27,7 @@ pub enum SealRefused {
         base_offset: i64,
     },
     /// Fewer records than offsets: brokers refuse it, or store offsets that overlap if the header is patched.
-    #[error(
-        "the batch at offset {base_offset} has {records_count} records for {offsets} offsets and must be rebuilt"
-    )]
+    #[error("the batch at offset {base_offset} has {records_count} records for {offsets} offsets and must be rebuilt")]
     Gaps {
         /// Base offset of the batch.
         base_offset: i64,
@@ -49,11 +47,7 @@ pub enum SealRefused {
 ///
 /// # Errors
 /// [`SealRefused`] for a control batch and for one that compaction emptied or thinned.
-pub fn seal(
-    batch: &Batch,
-    identity: ProducerIdentity,
-    base_sequence: i32,
-) -> Result<[u8; HEADER_LEN], SealRefused> {
+pub fn seal(batch: &Batch, identity: ProducerIdentity, base_sequence: i32) -> Result<[u8; HEADER_LEN], SealRefused> {
     let old = batch.header;
     let base_offset = old.base_offset;
     if is_control(&old) {
@@ -61,11 +55,7 @@ pub fn seal(
     }
     if old.is_empty() || old.is_thinned() {
         let offsets = i64::from(old.last_offset_delta).saturating_add(1);
-        return Err(SealRefused::Gaps {
-            base_offset,
-            records_count: old.records_count,
-            offsets,
-        });
+        return Err(SealRefused::Gaps { base_offset, records_count: old.records_count, offsets });
     }
     let mut new = BatchHeader {
         base_offset: 0,
@@ -84,11 +74,7 @@ pub fn seal(
 /// The part of a header that the CRC covers.
 fn covered(header: BatchHeader) -> [u8; 40] {
     // The covered part is the last 40 of 61 bytes, so it is always there.
-    header
-        .to_bytes()
-        .last_chunk::<40>()
-        .copied()
-        .unwrap_or([0; 40])
+    header.to_bytes().last_chunk::<40>().copied().unwrap_or([0; 40])
 }
 
 #[cfg(test)]

@@ -13,11 +13,7 @@ pub fn advance(sequence: i32, count: i32) -> i32 {
 
 /// The sequence of the last of `count` records of which `base` is the first; `count` must be positive.
 pub fn last(base: i32, count: i32) -> i32 {
-    wrap(
-        i64::from(base)
-            .saturating_add(i64::from(count))
-            .saturating_sub(1),
-    )
+    wrap(i64::from(base).saturating_add(i64::from(count)).saturating_sub(1))
 }
 
 /// How many records `to` is ahead of `from`, 0 to 2^31 - 1.
@@ -46,13 +42,7 @@ mod tests {
 
     #[test]
     fn distance_undoes_advance() {
-        for (from, count) in [
-            (0, 0),
-            (5, 1),
-            (i32::MAX, 1),
-            (i32::MAX - 4, 100),
-            (1, i32::MAX),
-        ] {
+        for (from, count) in [(0, 0), (5, 1), (i32::MAX, 1), (i32::MAX - 4, 100), (1, i32::MAX)] {
             assert_eq!(distance(from, advance(from, count)), count);
         }
         assert_eq!(distance(5, 4), i32::MAX);
@@ -64,9 +54,6 @@ mod tests {
         assert_eq!(of_offset((1 << 31) - 1), i32::MAX);
         assert_eq!(of_offset(1 << 31), 0);
         assert_eq!(of_offset((5 << 31) + 17), 17);
-        assert_eq!(
-            advance(of_offset((1 << 31) - 2), 5),
-            of_offset((1 << 31) + 3)
-        );
+        assert_eq!(advance(of_offset((1 << 31) - 2), 5), of_offset((1 << 31) + 3));
     }
 }

@@ -16,14 +16,8 @@ pub(super) const EXAMPLE_3_OLD_HEADER: &str = "0000001cbe991a1400100031000000210
 pub(super) const EXAMPLE_3_NEW_HEADER: &str = "000000000000000000100031ffffffff02303527fe000400000fff0000018eafc184350000018eafc180b0000000003b9aca0700020000000000001000";
 
 pub(super) fn hex(text: &str) -> Bytes {
-    let digits: Vec<u8> = text
-        .chars()
-        .map(|digit| digit.to_digit(16).expect("a hex digit") as u8)
-        .collect();
-    digits
-        .chunks_exact(2)
-        .map(|pair| pair[0] << 4 | pair[1])
-        .collect()
+    let digits: Vec<u8> = text.chars().map(|digit| digit.to_digit(16).expect("a hex digit") as u8).collect();
+    digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect()
 }
 
 pub(super) fn example_2_payload() -> Vec<u8> {

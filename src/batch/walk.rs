@@ -104,11 +104,7 @@ const MAGIC_AT: usize = 16;
 
 /// Walks through the `records` of one partition response.
 pub fn walk(records: Bytes) -> Walk {
-    Walk {
-        records,
-        at: 0,
-        ended: false,
-    }
+    Walk { records, at: 0, ended: false }
 }
 
 /// The iterator that [`walk`] returns. It ends at a cut-off last entry and after an error.
@@ -132,11 +128,7 @@ impl Walk {
             return Ok(None);
         };
         let at = self.at;
-        let fault = |fault| WalkError {
-            base_offset,
-            at,
-            fault,
-        };
+        let fault = |fault| WalkError { base_offset, at, fault };
         let length_min = match magic {
             0 => LEGACY_0_MIN,
             1 => LEGACY_1_MIN,
@@ -153,18 +145,11 @@ impl Walk {
         };
         let entry = match BatchHeader::parse(entry) {
             Some(header) if magic == 2 => {
-                let batch = Batch {
-                    header,
-                    bytes: self.records.slice_ref(entry),
-                };
+                let batch = Batch { header, bytes: self.records.slice_ref(entry) };
                 batch.check().map_err(fault)?;
                 Entry::Batch(batch)
             }
-            _ => Entry::Legacy {
-                base_offset,
-                magic,
-                size,
-            },
+            _ => Entry::Legacy { base_offset, magic, size },
         };
         self.at = at.saturating_add(size);
         Ok(Some(entry))
@@ -180,11 +165,7 @@ const LEGACY_1_MIN: usize = LEGACY_0_MIN + 8;
 fn prefix(rest: &[u8]) -> Option<(i64, i32, i8)> {
     let magic = i8::from_be_bytes([*rest.get(MAGIC_AT)?]);
     let mut rest = rest;
-    Some((
-        i64::from_be_bytes(take(&mut rest)?),
-        i32::from_be_bytes(take(&mut rest)?),
-        magic,
-    ))
+    Some((i64::from_be_bytes(take(&mut rest)?), i32::from_be_bytes(take(&mut rest)?), magic))
 }
 
 impl Iterator for Walk {
@@ -208,13 +189,8 @@ impl Batch {
         if header.records_count < 0 {
             return Err(WalkFault::RecordsCount(header.records_count));
         }
-        let last = header
-            .base_offset
-            .checked_add(i64::from(header.last_offset_delta));
-        if header.base_offset < 0
-            || header.last_offset_delta < 0
-            || last.is_none_or(|last| last == i64::MAX)
-        {
+        let last = header.base_offset.checked_add(i64::from(header.last_offset_delta));
+        if header.base_offset < 0 || header.last_offset_delta < 0 || last.is_none_or(|last| last == i64::MAX) {
             return Err(WalkFault::Offsets);
         }
         if header.is_control() && !header.is_empty() && self.control_type().is_none() {
@@ -237,18 +213,13 @@ impl Batch {
         if computed == self.header.crc {
             return Ok(());
         }
-        Err(CrcMismatch {
-            base_offset: self.header.base_offset,
-            stored: self.header.crc,
-            computed,
-        })
+        Err(CrcMismatch { base_offset: self.header.base_offset, stored: self.header.crc, computed })
     }
 
     /// What a control batch says. `None` if this is none, or if compaction left only its header: the type is lost
     /// then, and nothing hangs on it any more.
     pub fn control_type(&self) -> Option<ControlType> {
-        if !self.header.is_control() || self.header.is_empty() || self.header.codec() != Codec::None
-        {
+        if !self.header.is_control() || self.header.is_empty() || self.header.codec() != Codec::None {
             return None;
         }
         let mut rest = self.payload();
@@ -294,11 +265,7 @@ mod tests {
 
     #[test]
     fn batches_are_split_without_copying() {
-        let records = joined(&[
-            vectors::EXAMPLE_1_OLD,
-            vectors::EMPTY_RETAINED,
-            vectors::COMMIT,
-        ]);
+        let records = joined(&[vectors::EXAMPLE_1_OLD, vectors::EMPTY_RETAINED, vectors::COMMIT]);
         let mut walk = walk(records.clone());
         let sizes: Vec<usize> = walk
             .by_ref()
@@ -319,11 +286,7 @@ mod tests {
         let whole = joined(&[vectors::EXAMPLE_1_OLD, vectors::COMMIT]);
         for cut in 70..whole.len() {
             let mut walk = walk(whole.slice(..cut));
-            assert_eq!(
-                walk.by_ref().filter(|entry| entry.is_ok()).count(),
-                1,
-                "cut at {cut}"
-            );
+            assert_eq!(walk.by_ref().filter(|entry| entry.is_ok()).count(), 1, "cut at {cut}");
             assert!(walk.next().is_none());
             assert_eq!(walk.cut_off(), cut - 70);
         }
@@ -331,22 +294,10 @@ mod tests {
 
     #[test]
     fn control_types_are_read_and_damage_is_found() {
-        assert_eq!(
-            batch(&vectors::hex(vectors::COMMIT)).control_type(),
-            Some(ControlType::Commit)
-        );
-        assert_eq!(
-            batch(&vectors::hex(vectors::ABORT)).control_type(),
-            Some(ControlType::Abort)
-        );
-        assert_eq!(
-            batch(&vectors::hex(vectors::EXAMPLE_1_OLD)).control_type(),
-            None
-        );
-        assert_eq!(
-            batch(&vectors::hex(vectors::EMPTY_RETAINED)).control_type(),
-            None
-        );
+        assert_eq!(batch(&vectors::hex(vectors::COMMIT)).control_type(), Some(ControlType::Commit));
+        assert_eq!(batch(&vectors::hex(vectors::ABORT)).control_type(), Some(ControlType::Abort));
+        assert_eq!(batch(&vectors::hex(vectors::EXAMPLE_1_OLD)).control_type(), None);
+        assert_eq!(batch(&vectors::hex(vectors::EMPTY_RETAINED)).control_type(), None);
         let mut damaged = vectors::hex(vectors::EXAMPLE_1_OLD).to_vec();
         *damaged.last_mut().unwrap() ^= 1;
         let error = batch(&damaged.into()).verify_crc().unwrap_err();
@@ -360,10 +311,7 @@ mod tests {
         bytes.splice(61..64, [0x24, 0, 0x80, 0x80, 0x01]);
         let length = bytes.len() as i32 - 12;
         bytes[8..12].copy_from_slice(&length.to_be_bytes());
-        assert_eq!(
-            batch(&bytes.into()).control_type(),
-            Some(ControlType::Commit)
-        );
+        assert_eq!(batch(&bytes.into()).control_type(), Some(ControlType::Commit));
     }
 
     #[test]
@@ -418,22 +366,8 @@ mod tests {
         mixed.extend(legacy(1, 80));
         mixed.extend(vectors::hex(vectors::EXAMPLE_1_OLD));
         let entries: Vec<Entry> = walk(mixed.into()).map(Result::unwrap).collect();
-        assert_eq!(
-            entries[0],
-            Entry::Legacy {
-                base_offset: 42,
-                magic: 0,
-                size: 26
-            }
-        );
-        assert_eq!(
-            entries[1],
-            Entry::Legacy {
-                base_offset: 42,
-                magic: 1,
-                size: 92
-            }
-        );
+        assert_eq!(entries[0], Entry::Legacy { base_offset: 42, magic: 0, size: 26 });
+        assert_eq!(entries[1], Entry::Legacy { base_offset: 42, magic: 1, size: 92 });
         assert!(matches!(entries[2], Entry::Batch(_)));
         assert_eq!(fault_of(legacy(0, 13)), WalkFault::Length(13));
         assert_eq!(fault_of(legacy(1, 21)), WalkFault::Length(21));

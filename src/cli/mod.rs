@@ -84,11 +84,7 @@ pub fn main() -> ExitCode {
         Err(error) => {
             // clap prints help and version to stdout, faults to stderr; only the latter are faults.
             let _ = error.print();
-            return if error.use_stderr() {
-                Exit::Usage.into()
-            } else {
-                Exit::Done.into()
-            };
+            return if error.use_stderr() { Exit::Usage.into() } else { Exit::Done.into() };
         }
     };
     log_to_stderr(arguments.log_format);
@@ -99,9 +95,7 @@ pub fn main() -> ExitCode {
 
 fn log_to_stderr(format: LogFormat) {
     let filter = EnvFilter::try_from_env("TOWPATH_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match format {
         LogFormat::Text => {
             let colour = std::io::IsTerminal::is_terminal(&std::io::stderr());

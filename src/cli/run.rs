@@ -84,9 +84,7 @@ async fn follow(supervisor: Supervisor) -> Exit {
             Exit::CannotStart
         }
         Ok(Outcome::DeadlineMissed) => {
-            eprintln!(
-                "some requests in flight did not settle in time; the next start asks the target what it holds"
-            );
+            eprintln!("some requests in flight did not settle in time; the next start asks the target what it holds");
             Exit::DeadlineMissed
         }
         Err(error) => {
@@ -98,10 +96,8 @@ async fn follow(supervisor: Supervisor) -> Exit {
 
 /// The first SIGTERM or SIGINT drains, the second ends at once.
 async fn listen(stop: CancellationToken) {
-    let (Ok(mut terminate), Ok(mut interrupt)) = (
-        signal(SignalKind::terminate()),
-        signal(SignalKind::interrupt()),
-    ) else {
+    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
         warn!("signals cannot be watched; only kill -9 ends this process before it is done");
         return;
     };
@@ -111,16 +107,11 @@ async fn listen(stop: CancellationToken) {
             _ = interrupt.recv() => {}
         }
         if round == 0 {
-            info!(
-                "stopping: what is in flight settles, then the last anchors; a second signal ends at once"
-            );
+            info!("stopping: what is in flight settles, then the last anchors; a second signal ends at once");
             stop.cancel();
         } else {
             warn!("ended at once by a second signal; the next start asks the target what it holds");
-            #[expect(
-                clippy::disallowed_methods,
-                reason = "the operator asked for an end without draining"
-            )]
+            #[expect(clippy::disallowed_methods, reason = "the operator asked for an end without draining")]
             std::process::exit(130);
         }
     }

@@ -73,16 +73,10 @@ impl Cluster {
                         .with_configs(configs)
                 })
                 .collect();
-            let answer = connection
-                .request(&request, self.request_timeout())
-                .await
-                .map_err(|error| {
-                    self.forget(&connection);
-                    ClientError::Request {
-                        cluster: self.alias().clone(),
-                        error,
-                    }
-                })?;
+            let answer = connection.request(&request, self.request_timeout()).await.map_err(|error| {
+                self.forget(&connection);
+                ClientError::Request { cluster: self.alias().clone(), error }
+            })?;
             for topic in answer.topics {
                 let name = TopicName::new(topic.name.0.as_str());
                 let code = ErrorCode(topic.error_code);
@@ -120,16 +114,10 @@ impl Cluster {
                         .with_assignments(None)
                 })
                 .collect();
-            let answer = connection
-                .request(&request, self.request_timeout())
-                .await
-                .map_err(|error| {
-                    self.forget(&connection);
-                    ClientError::Request {
-                        cluster: self.alias().clone(),
-                        error,
-                    }
-                })?;
+            let answer = connection.request(&request, self.request_timeout()).await.map_err(|error| {
+                self.forget(&connection);
+                ClientError::Request { cluster: self.alias().clone(), error }
+            })?;
             for result in answer.results {
                 let name = TopicName::new(result.name.0.as_str());
                 let code = ErrorCode(result.error_code);
@@ -137,11 +125,7 @@ impl Cluster {
                     Ok(())
                 } else {
                     let message = result.error_message.map(|message| message.to_string());
-                    Err(self.refused(
-                        &format!("to add partitions to topic {}", name.as_str()),
-                        code,
-                        message,
-                    ))
+                    Err(self.refused(&format!("to add partitions to topic {}", name.as_str()), code, message))
                 };
                 outcomes.push((name, outcome));
             }
@@ -160,29 +144,17 @@ impl Cluster {
     ) -> Result<BTreeMap<TopicName, TopicConfigs>, ClientError> {
         let mut found = BTreeMap::new();
         for chunk in topics.chunks(TOPICS_PER_REQUEST) {
-            let resources = chunk
-                .iter()
-                .map(|topic| resource(RESOURCE_TOPIC, topic.as_str(), keys))
-                .collect();
+            let resources = chunk.iter().map(|topic| resource(RESOURCE_TOPIC, topic.as_str(), keys)).collect();
             let connection = self.any().await?;
             let mut request = DescribeConfigsRequest::default();
             request.resources = resources;
-            let answer = connection
-                .request(&request, self.request_timeout())
-                .await
-                .map_err(|error| {
-                    self.forget(&connection);
-                    ClientError::Request {
-                        cluster: self.alias().clone(),
-                        error,
-                    }
-                })?;
+            let answer = connection.request(&request, self.request_timeout()).await.map_err(|error| {
+                self.forget(&connection);
+                ClientError::Request { cluster: self.alias().clone(), error }
+            })?;
             for result in answer.results {
                 if ErrorCode(result.error_code).is_none() {
-                    found.insert(
-                        TopicName::new(result.resource_name.as_str()),
-                        values(result.configs),
-                    );
+                    found.insert(TopicName::new(result.resource_name.as_str()), values(result.configs));
                 }
             }
         }
@@ -193,24 +165,14 @@ impl Cluster {
     ///
     /// # Errors
     /// If the broker could not be asked.
-    pub async fn broker_configs(
-        &self,
-        broker: BrokerId,
-        keys: &[&'static str],
-    ) -> Result<TopicConfigs, ClientError> {
+    pub async fn broker_configs(&self, broker: BrokerId, keys: &[&'static str]) -> Result<TopicConfigs, ClientError> {
         let connection = self.broker(broker).await?;
         let mut request = DescribeConfigsRequest::default();
         request.resources = vec![resource(RESOURCE_BROKER, &broker.0.to_string(), keys)];
-        let answer = connection
-            .request(&request, self.request_timeout())
-            .await
-            .map_err(|error| {
-                self.forget(&connection);
-                ClientError::Request {
-                    cluster: self.alias().clone(),
-                    error,
-                }
-            })?;
+        let answer = connection.request(&request, self.request_timeout()).await.map_err(|error| {
+            self.forget(&connection);
+            ClientError::Request { cluster: self.alias().clone(), error }
+        })?;
         Ok(answer
             .results
             .into_iter()
@@ -224,22 +186,13 @@ fn resource(kind: i8, name: &str, keys: &[&'static str]) -> DescribeConfigsResou
     DescribeConfigsResource::default()
         .with_resource_type(kind)
         .with_resource_name(StrBytes::from_string(name.to_owned()))
-        .with_configuration_keys(Some(
-            keys.iter()
-                .map(|key| StrBytes::from_static_str(key))
-                .collect(),
-        ))
+        .with_configuration_keys(Some(keys.iter().map(|key| StrBytes::from_static_str(key)).collect()))
 }
 
 fn values(
-    configs: Vec<
-        kafka_protocol::messages::describe_configs_response::DescribeConfigsResourceResult,
-    >,
+    configs: Vec<kafka_protocol::messages::describe_configs_response::DescribeConfigsResourceResult>,
 ) -> TopicConfigs {
-    configs
-        .into_iter()
-        .filter_map(|config| Some((config.name.to_string(), config.value?.to_string())))
-        .collect()
+    configs.into_iter().filter_map(|config| Some((config.name.to_string(), config.value?.to_string()))).collect()
 }
 
 /// A duration as Kafka's millisecond fields take it.

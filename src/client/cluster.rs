@@ -13,8 +13,7 @@ use std::{
 
 use kafka_protocol::{
     messages::{
-        FindCoordinatorRequest, MetadataRequest, TopicName as WireTopicName,
-        metadata_request::MetadataRequestTopic,
+        FindCoordinatorRequest, MetadataRequest, TopicName as WireTopicName, metadata_request::MetadataRequestTopic,
     },
     protocol::StrBytes,
 };
@@ -121,17 +120,11 @@ impl Cluster {
     ///
     /// # Errors
     /// As [`Self::refresh_all`].
-    pub async fn refresh(
-        &self,
-        topics: &BTreeSet<TopicName>,
-    ) -> Result<Arc<ClusterSnapshot>, ClientError> {
+    pub async fn refresh(&self, topics: &BTreeSet<TopicName>) -> Result<Arc<ClusterSnapshot>, ClientError> {
         self.refresh_topics(Some(topics)).await
     }
 
-    async fn refresh_topics(
-        &self,
-        topics: Option<&BTreeSet<TopicName>>,
-    ) -> Result<Arc<ClusterSnapshot>, ClientError> {
+    async fn refresh_topics(&self, topics: Option<&BTreeSet<TopicName>>) -> Result<Arc<ClusterSnapshot>, ClientError> {
         let _one = self.0.refreshing.lock().await;
         let (connection, mut failures, mut wrong_peer) = match self.any().await {
             Ok(connection) => (connection, Vec::new(), false),
@@ -144,11 +137,7 @@ impl Cluster {
                 Some(connection) => connection,
                 None => match self.any().await {
                     Ok(connection) => connection,
-                    Err(ClientError::Unreachable {
-                        failures: more,
-                        wrong_peer: wrong,
-                        ..
-                    }) => {
+                    Err(ClientError::Unreachable { failures: more, wrong_peer: wrong, .. }) => {
                         failures.extend(more);
                         wrong_peer |= wrong;
                         break;
@@ -169,11 +158,7 @@ impl Cluster {
                 }
             }
         }
-        Err(ClientError::Unreachable {
-            cluster: self.alias().clone(),
-            failures,
-            wrong_peer,
-        })
+        Err(ClientError::Unreachable { cluster: self.alias().clone(), failures, wrong_peer })
     }
 
     async fn ask_metadata(
@@ -184,34 +169,17 @@ impl Cluster {
         let mut request = MetadataRequest::default();
         request.allow_auto_topic_creation = false;
         request.topics = topics.map(|names| {
-            names
-                .iter()
-                .map(|name| MetadataRequestTopic::default().with_name(Some(wire_topic(name))))
-                .collect()
+            names.iter().map(|name| MetadataRequestTopic::default().with_name(Some(wire_topic(name)))).collect()
         });
-        let failed = |error| ClientError::Request {
-            cluster: self.alias().clone(),
-            error,
-        };
-        let version = connection
-            .negotiate::<MetadataRequest>(i16::MAX)
-            .map_err(failed)?;
+        let failed = |error| ClientError::Request { cluster: self.alias().clone(), error };
+        let version = connection.negotiate::<MetadataRequest>(i16::MAX).map_err(failed)?;
         let reply = connection
-            .begin(
-                version,
-                &request,
-                Vec::new(),
-                METADATA_ANSWER_MAX,
-                self.request_timeout(),
-            )
+            .begin(version, &request, Vec::new(), METADATA_ANSWER_MAX, self.request_timeout())
             .map_err(failed)?
             .await
             .map_err(failed)?;
         let answer = MetadataResponse::decode(reply.body, version).map_err(|error| {
-            failed(crate::net::RequestError::Decode {
-                peer: connection.peer().into(),
-                error: Arc::new(error),
-            })
+            failed(crate::net::RequestError::Decode { peer: connection.peer().into(), error: Arc::new(error) })
         })?;
         if !answer.error_code.is_none() {
             return Err(self.refused("metadata", answer.error_code, None));
@@ -240,9 +208,7 @@ impl Cluster {
         let addresses = &self.0.config.bootstrap;
         for _ in 0..addresses.len() {
             let index = self.0.next_bootstrap.get();
-            self.0
-                .next_bootstrap
-                .set((index + 1) % addresses.len().max(1));
+            self.0.next_bootstrap.set((index + 1) % addresses.len().max(1));
             let Some((host, port)) = addresses.get(index) else {
                 continue;
             };
@@ -257,11 +223,7 @@ impl Cluster {
                 }
             }
         }
-        Err(ClientError::Unreachable {
-            cluster: self.alias().clone(),
-            failures,
-            wrong_peer,
-        })
+        Err(ClientError::Unreachable { cluster: self.alias().clone(), failures, wrong_peer })
     }
 
     fn open_connection(&self) -> Option<Connection> {
@@ -272,13 +234,7 @@ impl Cluster {
             .values()
             .map(|(connection, _)| connection.clone())
             .find(|connection| !connection.is_ended());
-        known.or_else(|| {
-            self.0
-                .bootstrap
-                .borrow()
-                .clone()
-                .filter(|connection| !connection.is_ended())
-        })
+        known.or_else(|| self.0.bootstrap.borrow().clone().filter(|connection| !connection.is_ended()))
     }
 
     /// The shared admin connection to one broker.
@@ -287,21 +243,15 @@ impl Cluster {
     /// [`ClientError::NoEndpoint`] or [`ClientError::Dial`].
     pub async fn broker(&self, id: BrokerId) -> Result<Connection, ClientError> {
         let now = Instant::now();
-        self.0
-            .connections
-            .borrow_mut()
-            .retain(|_, (connection, used)| {
-                !connection.is_ended() && now.duration_since(*used) < self.0.config.idle_max
-            });
+        self.0.connections.borrow_mut().retain(|_, (connection, used)| {
+            !connection.is_ended() && now.duration_since(*used) < self.0.config.idle_max
+        });
         if let Some((connection, used)) = self.0.connections.borrow_mut().get_mut(&id) {
             *used = now;
             return Ok(connection.clone());
         }
         let connection = self.dial(id).await?;
-        self.0
-            .connections
-            .borrow_mut()
-            .insert(id, (connection.clone(), now));
+        self.0.connections.borrow_mut().insert(id, (connection.clone(), now));
         Ok(connection)
     }
 
@@ -310,23 +260,17 @@ impl Cluster {
     /// # Errors
     /// [`ClientError::NoEndpoint`] or [`ClientError::Dial`].
     pub async fn dial(&self, id: BrokerId) -> Result<Connection, ClientError> {
-        let endpoint =
-            self.snapshot()
-                .endpoint(id)
-                .cloned()
-                .ok_or_else(|| ClientError::NoEndpoint {
-                    cluster: self.alias().clone(),
-                    broker: id,
-                })?;
+        let endpoint = self
+            .snapshot()
+            .endpoint(id)
+            .cloned()
+            .ok_or_else(|| ClientError::NoEndpoint { cluster: self.alias().clone(), broker: id })?;
         let (connection, _) = self
             .0
             .dialer
             .dial(&endpoint.host, endpoint.port)
             .await
-            .map_err(|error| ClientError::Dial {
-                cluster: self.alias().clone(),
-                error,
-            })?;
+            .map_err(|error| ClientError::Dial { cluster: self.alias().clone(), error })?;
         Ok(connection)
     }
 
@@ -337,10 +281,7 @@ impl Cluster {
     pub async fn controller(&self) -> Result<Connection, ClientError> {
         match self.snapshot().controller {
             Some(id) => self.broker(id).await,
-            None => Err(ClientError::Nobody {
-                cluster: self.alias().clone(),
-                what: "controller".into(),
-            }),
+            None => Err(ClientError::Nobody { cluster: self.alias().clone(), what: "controller".into() }),
         }
     }
 
@@ -350,13 +291,8 @@ impl Cluster {
     /// [`ClientError::Code`] with 15 while there is none, or 30 without the right to look.
     pub async fn coordinator(&self, group: &str) -> Result<BrokerId, ClientError> {
         let connection = self.any().await?;
-        let failed = |error| ClientError::Request {
-            cluster: self.alias().clone(),
-            error,
-        };
-        let version = connection
-            .negotiate::<FindCoordinatorRequest>(i16::MAX)
-            .map_err(failed)?;
+        let failed = |error| ClientError::Request { cluster: self.alias().clone(), error };
+        let version = connection.negotiate::<FindCoordinatorRequest>(i16::MAX).map_err(failed)?;
         let key = StrBytes::from_string(group.to_owned());
         let mut request = FindCoordinatorRequest::default();
         if version >= 4 {
@@ -364,48 +300,24 @@ impl Cluster {
         } else {
             request.key = key;
         }
-        let answer = connection
-            .request_at(version, &request, self.request_timeout())
-            .await
-            .map_err(|error| {
-                self.forget(&connection);
-                failed(error)
-            })?;
+        let answer = connection.request_at(version, &request, self.request_timeout()).await.map_err(|error| {
+            self.forget(&connection);
+            failed(error)
+        })?;
         let (code, id, host, port) = match answer.coordinators.first() {
-            Some(found) => (
-                found.error_code,
-                found.node_id,
-                found.host.to_string(),
-                found.port,
-            ),
-            None => (
-                answer.error_code,
-                answer.node_id,
-                answer.host.to_string(),
-                answer.port,
-            ),
+            Some(found) => (found.error_code, found.node_id, found.host.to_string(), found.port),
+            None => (answer.error_code, answer.node_id, answer.host.to_string(), answer.port),
         };
         let code = ErrorCode(code);
         if !code.is_none() {
-            return Err(self.refused(
-                &format!("to name the coordinator of group {group}"),
-                code,
-                None,
-            ));
+            return Err(self.refused(&format!("to name the coordinator of group {group}"), code, None));
         }
         let id = BrokerId(id.0);
         if self.snapshot().endpoint(id).is_none() {
             // A broker that joined since the last metadata answer.
             let mut updated = (*self.snapshot()).clone();
             if let Ok(port) = u16::try_from(port) {
-                updated.brokers.insert(
-                    id,
-                    Endpoint {
-                        id,
-                        host: host.into(),
-                        port,
-                    },
-                );
+                updated.brokers.insert(id, Endpoint { id, host: host.into(), port });
                 self.0.snapshot.send_replace(Arc::new(updated));
             }
         }
@@ -414,31 +326,15 @@ impl Cluster {
 
     /// Drops a connection from the shared ones, after it failed.
     pub fn forget(&self, failed: &Connection) {
-        self.0
-            .connections
-            .borrow_mut()
-            .retain(|_, (connection, _)| connection.peer() != failed.peer());
+        self.0.connections.borrow_mut().retain(|_, (connection, _)| connection.peer() != failed.peer());
         let mut bootstrap = self.0.bootstrap.borrow_mut();
-        if bootstrap
-            .as_ref()
-            .is_some_and(|connection| connection.peer() == failed.peer())
-        {
+        if bootstrap.as_ref().is_some_and(|connection| connection.peer() == failed.peer()) {
             *bootstrap = None;
         }
     }
 
-    pub(super) fn refused(
-        &self,
-        what: &str,
-        code: ErrorCode,
-        message: Option<String>,
-    ) -> ClientError {
-        ClientError::Code {
-            cluster: self.alias().clone(),
-            what: what.into(),
-            code,
-            message,
-        }
+    pub(super) fn refused(&self, what: &str, code: ErrorCode, message: Option<String>) -> ClientError {
+        ClientError::Code { cluster: self.alias().clone(), what: what.into(), code, message }
     }
 
     /// Learns the cluster for the first time, trying until `deadline`.
@@ -446,11 +342,8 @@ impl Cluster {
     /// # Errors
     /// The last failure; at once when an address leads to something that is not a Kafka broker.
     pub async fn bootstrap(&self, deadline: Instant) -> Result<Arc<ClusterSnapshot>, ClientError> {
-        let mut backoff = crate::backoff::Backoff::new(
-            Duration::from_millis(100),
-            Duration::from_secs(2),
-            crate::backoff::entropy(),
-        );
+        let mut backoff =
+            crate::backoff::Backoff::new(Duration::from_millis(100), Duration::from_secs(2), crate::backoff::entropy());
         loop {
             match self.refresh_all().await {
                 Ok(snapshot) => {

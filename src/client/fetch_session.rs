@@ -92,18 +92,10 @@ impl FetchSession {
                     self.changed.push(partition.clone());
                 }
                 entry.wanted = want;
-                self.wanted_count =
-                    self.wanted_count + usize::from(want.is_some()) - usize::from(before);
+                self.wanted_count = self.wanted_count + usize::from(want.is_some()) - usize::from(before);
             }
             None if want.is_some() => {
-                self.entries.insert(
-                    partition.clone(),
-                    Entry {
-                        topic_id,
-                        wanted: want,
-                        told: None,
-                    },
-                );
+                self.entries.insert(partition.clone(), Entry { topic_id, wanted: want, told: None });
                 self.names.insert(topic_id, partition.topic.clone());
                 self.changed.push(partition.clone());
                 self.wanted_count += 1;
@@ -121,9 +113,7 @@ impl FetchSession {
     /// Whether topic ids can name everything that is wanted.
     #[must_use]
     pub fn ids_known(&self) -> bool {
-        self.entries
-            .values()
-            .all(|entry| entry.wanted.is_none() || !entry.topic_id.is_zero())
+        self.entries.values().all(|entry| entry.wanted.is_none() || !entry.topic_id.is_zero())
     }
 
     /// The next request, in `version`. Counts as sent: call [`Self::handle_answer`] or [`Self::reset`] afterwards.
@@ -150,11 +140,7 @@ impl FetchSession {
                 }
             }
             request.session_id = 0;
-            request.session_epoch = if version < FIRST_VERSION_WITH_SESSIONS {
-                -1
-            } else {
-                0
-            };
+            request.session_epoch = if version < FIRST_VERSION_WITH_SESSIONS { -1 } else { 0 };
         } else {
             for partition in std::mem::take(&mut self.changed) {
                 let Some(entry) = self.entries.get_mut(&partition) else {
@@ -228,10 +214,7 @@ impl FetchSession {
 
     /// Every partition of which something is wanted.
     pub fn wanted_partitions(&self) -> impl Iterator<Item = &TopicPartition> {
-        self.entries
-            .iter()
-            .filter(|(_, entry)| entry.wanted.is_some())
-            .map(|(partition, _)| partition)
+        self.entries.iter().filter(|(_, entry)| entry.wanted.is_some()).map(|(partition, _)| partition)
     }
 
     /// The topic that an id stands for in this session.
@@ -241,13 +224,7 @@ impl FetchSession {
     }
 }
 
-fn push(
-    topics: &mut Vec<FetchTopic>,
-    partition: &TopicPartition,
-    id: TopicId,
-    want: Want,
-    with_ids: bool,
-) {
+fn push(topics: &mut Vec<FetchTopic>, partition: &TopicPartition, id: TopicId, want: Want, with_ids: bool) {
     let entry = FetchPartition::default()
         .with_partition(partition.partition.0)
         .with_fetch_offset(want.fetch_offset)
@@ -257,15 +234,7 @@ fn push(
         .with_partition_max_bytes(want.partition_bytes_max);
     let wire = Uuid::from(id);
     match topics.last_mut() {
-        Some(last)
-            if same(
-                last.topic.0.as_str(),
-                last.topic_id,
-                partition,
-                wire,
-                with_ids,
-            ) =>
-        {
+        Some(last) if same(last.topic.0.as_str(), last.topic_id, partition, wire, with_ids) => {
             last.partitions.push(entry);
         }
         _ => {
@@ -281,23 +250,10 @@ fn push(
     }
 }
 
-fn forget(
-    topics: &mut Vec<ForgottenTopic>,
-    partition: &TopicPartition,
-    id: TopicId,
-    with_ids: bool,
-) {
+fn forget(topics: &mut Vec<ForgottenTopic>, partition: &TopicPartition, id: TopicId, with_ids: bool) {
     let wire = Uuid::from(id);
     match topics.last_mut() {
-        Some(last)
-            if same(
-                last.topic.0.as_str(),
-                last.topic_id,
-                partition,
-                wire,
-                with_ids,
-            ) =>
-        {
+        Some(last) if same(last.topic.0.as_str(), last.topic_id, partition, wire, with_ids) => {
             last.partitions.push(partition.partition.0);
         }
         _ => {
@@ -314,9 +270,5 @@ fn forget(
 }
 
 fn same(name: &str, id: Uuid, partition: &TopicPartition, wire: Uuid, with_ids: bool) -> bool {
-    if with_ids {
-        id == wire
-    } else {
-        name == partition.topic.as_str()
-    }
+    if with_ids { id == wire } else { name == partition.topic.as_str() }
 }

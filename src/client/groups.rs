@@ -7,8 +7,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use bytes::Bytes;
 use kafka_protocol::{
     messages::{
-        GroupId as WireGroupId, HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest,
-        OffsetCommitRequest, OffsetFetchRequest, SyncGroupRequest,
+        GroupId as WireGroupId, HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, OffsetCommitRequest,
+        OffsetFetchRequest, SyncGroupRequest,
         join_group_request::JoinGroupRequestProtocol,
         leave_group_request::MemberIdentity,
         offset_commit_request::{OffsetCommitRequestPartition, OffsetCommitRequestTopic},
@@ -97,11 +97,7 @@ impl GroupConnection {
     /// `timeout` is for each request but JoinGroup, which waits for the other members.
     #[must_use]
     pub fn new(connection: Connection, group: Arc<str>, timeout: Duration) -> Self {
-        Self {
-            connection,
-            group,
-            timeout,
-        }
+        Self { connection, group, timeout }
     }
 
     /// Whether requests would fail at once.
@@ -133,10 +129,7 @@ impl GroupConnection {
         let version = self.connection.negotiate::<JoinGroupRequest>(i16::MAX)?;
         // Before version 5 (Kafka 2.3) there are no static members.
         request.group_instance_id = (version >= 5).then(|| text(&join.instance_id));
-        let answer = self
-            .connection
-            .request_at(version, &request, join.rebalance_timeout + self.timeout)
-            .await?;
+        let answer = self.connection.request_at(version, &request, join.rebalance_timeout + self.timeout).await?;
         Ok(JoinAnswer {
             error_code: ErrorCode(answer.error_code),
             generation: answer.generation_id,
@@ -180,19 +173,11 @@ impl GroupConnection {
         request.assignments = assignments
             .into_iter()
             .map(|(member, assignment)| {
-                SyncGroupRequestAssignment::default()
-                    .with_member_id(text(&member))
-                    .with_assignment(assignment)
+                SyncGroupRequestAssignment::default().with_member_id(text(&member)).with_assignment(assignment)
             })
             .collect();
-        let answer = self
-            .connection
-            .request_at(version, &request, self.timeout)
-            .await?;
-        Ok(SyncAnswer {
-            error_code: ErrorCode(answer.error_code),
-            assignment: answer.assignment,
-        })
+        let answer = self.connection.request_at(version, &request, self.timeout).await?;
+        Ok(SyncAnswer { error_code: ErrorCode(answer.error_code), assignment: answer.assignment })
     }
 
     /// Says that we live.
@@ -211,10 +196,7 @@ impl GroupConnection {
         request.member_id = text(member_id);
         let version = self.connection.negotiate::<HeartbeatRequest>(i16::MAX)?;
         request.group_instance_id = (version >= 3).then(|| text(instance_id));
-        let answer = self
-            .connection
-            .request_at(version, &request, self.timeout)
-            .await?;
+        let answer = self.connection.request_at(version, &request, self.timeout).await?;
         Ok(ErrorCode(answer.error_code))
     }
 
@@ -222,11 +204,7 @@ impl GroupConnection {
     ///
     /// # Errors
     /// If it was not answered.
-    pub async fn leave(
-        &self,
-        member_id: &str,
-        instance_id: &str,
-    ) -> Result<ErrorCode, RequestError> {
+    pub async fn leave(&self, member_id: &str, instance_id: &str) -> Result<ErrorCode, RequestError> {
         let mut request = LeaveGroupRequest::default();
         request.group_id = self.group_id();
         let version = self.connection.negotiate::<LeaveGroupRequest>(i16::MAX)?;
@@ -239,10 +217,7 @@ impl GroupConnection {
         } else {
             request.member_id = text(member_id);
         }
-        let answer = self
-            .connection
-            .request_at(version, &request, self.timeout)
-            .await?;
+        let answer = self.connection.request_at(version, &request, self.timeout).await?;
         Ok(ErrorCode(answer.error_code))
     }
 
@@ -276,23 +251,11 @@ impl GroupConnection {
         request.topics = topics
             .into_iter()
             .map(|(name, partitions)| {
-                OffsetCommitRequestTopic::default()
-                    .with_name(wire_topic(name))
-                    .with_partitions(partitions)
+                OffsetCommitRequestTopic::default().with_name(wire_topic(name)).with_partitions(partitions)
             })
             .collect();
-        let reply = self
-            .connection
-            .begin(
-                version,
-                &request,
-                Vec::new(),
-                OFFSETS_ANSWER_MAX,
-                self.timeout,
-            )?
-            .await?;
-        let answer = OffsetCommitResponse::decode(reply.body, reply.version)
-            .map_err(|error| self.decode(error))?;
+        let reply = self.connection.begin(version, &request, Vec::new(), OFFSETS_ANSWER_MAX, self.timeout)?.await?;
+        let answer = OffsetCommitResponse::decode(reply.body, reply.version).map_err(|error| self.decode(error))?;
         Ok(answer.partitions.into_iter().collect())
     }
 
@@ -316,24 +279,12 @@ impl GroupConnection {
             request.group_id = self.group_id();
             request.topics = None;
         }
-        let reply = self
-            .connection
-            .begin(
-                version,
-                &request,
-                Vec::new(),
-                OFFSETS_ANSWER_MAX,
-                self.timeout,
-            )?
-            .await?;
+        let reply = self.connection.begin(version, &request, Vec::new(), OFFSETS_ANSWER_MAX, self.timeout)?.await?;
         OffsetFetchResponse::decode(reply.body, reply.version).map_err(|error| self.decode(error))
     }
 
     fn decode(&self, error: crate::protocol::DecodeError) -> RequestError {
-        RequestError::Decode {
-            peer: self.connection.peer().into(),
-            error: Arc::new(error),
-        }
+        RequestError::Decode { peer: self.connection.peer().into(), error: Arc::new(error) }
     }
 }
 

@@ -54,22 +54,10 @@ pub async fn list_offsets(
     partitions: &[TopicPartition],
     timeout: Duration,
 ) -> Result<BTreeMap<TopicPartition, ListedOffset>, RequestError> {
-    let timestamp = if query == OffsetQuery::Start {
-        EARLIEST
-    } else {
-        LATEST
-    };
+    let timestamp = if query == OffsetQuery::Start { EARLIEST } else { LATEST };
     let mut request = ListOffsetsRequest::default();
-    request.replica_id = WireBrokerId(if query == OffsetQuery::End {
-        DEBUG_REPLICA
-    } else {
-        CONSUMER_REPLICA
-    });
-    request.isolation_level = if query == OffsetQuery::LastStable {
-        READ_COMMITTED
-    } else {
-        0
-    };
+    request.replica_id = WireBrokerId(if query == OffsetQuery::End { DEBUG_REPLICA } else { CONSUMER_REPLICA });
+    request.isolation_level = if query == OffsetQuery::LastStable { READ_COMMITTED } else { 0 };
     request.topics = by_topic(partitions)
         .into_iter()
         .map(|(topic, numbers)| {
@@ -82,9 +70,7 @@ pub async fn list_offsets(
                         .with_timestamp(timestamp)
                 })
                 .collect();
-            ListOffsetsTopic::default()
-                .with_name(wire_topic(topic))
-                .with_partitions(partitions)
+            ListOffsetsTopic::default().with_name(wire_topic(topic)).with_partitions(partitions)
         })
         .collect();
     let answer = connection.request(&request, timeout).await?;
@@ -92,14 +78,8 @@ pub async fn list_offsets(
     for topic in answer.topics {
         let name = TopicName::new(topic.name.0.as_str());
         for partition in topic.partitions {
-            let key = TopicPartition {
-                topic: name.clone(),
-                partition: PartitionId(partition.partition_index),
-            };
-            let listed = ListedOffset {
-                error_code: ErrorCode(partition.error_code),
-                offset: partition.offset,
-            };
+            let key = TopicPartition { topic: name.clone(), partition: PartitionId(partition.partition_index) };
+            let listed = ListedOffset { error_code: ErrorCode(partition.error_code), offset: partition.offset };
             found.insert(key, listed);
         }
     }
@@ -130,11 +110,7 @@ pub async fn describe_producers(
     let mut request = DescribeProducersRequest::default();
     request.topics = by_topic(partitions)
         .into_iter()
-        .map(|(topic, numbers)| {
-            TopicRequest::default()
-                .with_name(wire_topic(topic))
-                .with_partition_indexes(numbers)
-        })
+        .map(|(topic, numbers)| TopicRequest::default().with_name(wire_topic(topic)).with_partition_indexes(numbers))
         .collect();
     let answer = connection.request(&request, timeout).await?;
     let mut found = BTreeMap::new();
@@ -144,10 +120,7 @@ pub async fn describe_producers(
             if !ErrorCode(partition.error_code).is_none() {
                 continue;
             }
-            let key = TopicPartition {
-                topic: name.clone(),
-                partition: PartitionId(partition.partition_index),
-            };
+            let key = TopicPartition { topic: name.clone(), partition: PartitionId(partition.partition_index) };
             let producers = partition
                 .active_producers
                 .into_iter()
@@ -168,10 +141,7 @@ pub async fn describe_producers(
 fn by_topic(partitions: &[TopicPartition]) -> BTreeMap<&TopicName, Vec<i32>> {
     let mut topics: BTreeMap<_, Vec<i32>> = BTreeMap::new();
     for partition in partitions {
-        topics
-            .entry(&partition.topic)
-            .or_default()
-            .push(partition.partition.0);
+        topics.entry(&partition.topic).or_default().push(partition.partition.0);
     }
     topics
 }

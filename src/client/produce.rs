@@ -35,19 +35,14 @@ impl ProduceBuilder {
     /// Adds a partition's batch. A partition must be added at most once: the broker would keep only the last
     /// (`batch-forwarding.md` 0.1).
     pub fn push(&mut self, partition: &TopicPartition, batch: SealedBatch) {
-        let data = PartitionProduceData::default()
-            .with_index(partition.partition.0)
-            .with_records(Some(batch.batch.clone()));
+        let data =
+            PartitionProduceData::default().with_index(partition.partition.0).with_records(Some(batch.batch.clone()));
         self.bytes += batch.batch.len();
         self.sealed.push((batch.batch, batch.head));
         match self.request.topic_data.last_mut() {
-            Some(last) if last.name.0.as_str() == partition.topic.as_str() => {
-                last.partition_data.push(data)
-            }
+            Some(last) if last.name.0.as_str() == partition.topic.as_str() => last.partition_data.push(data),
             _ => self.request.topic_data.push(
-                TopicProduceData::default()
-                    .with_name(wire_topic(&partition.topic))
-                    .with_partition_data(vec![data]),
+                TopicProduceData::default().with_name(wire_topic(&partition.topic)).with_partition_data(vec![data]),
             ),
         }
     }
@@ -67,10 +62,7 @@ impl ProduceBuilder {
     /// The request and its batches in the order the encoder meets them. `timeout` bounds the brokers' wait for
     /// replicas.
     #[must_use]
-    pub fn finish(
-        mut self,
-        timeout: Duration,
-    ) -> (ProduceRequest, Vec<(Bytes, [u8; SEALED_HEAD_LEN])>) {
+    pub fn finish(mut self, timeout: Duration) -> (ProduceRequest, Vec<(Bytes, [u8; SEALED_HEAD_LEN])>) {
         self.request.acks = -1;
         self.request.timeout_ms = millis(timeout);
         (self.request, self.sealed)

@@ -27,9 +27,9 @@ pub fn fetch_step(code: ErrorCode) -> FetchStep {
         ErrorCode::OFFSET_OUT_OF_RANGE => FetchStep::AskEnds,
         // 103 in a session repeats for ever after a re-creation (`broker-experiments.md` S10); 3 and 100 are also
         // what a topic looks like that was just created, or deleted.
-        ErrorCode::UNKNOWN_TOPIC_OR_PARTITION
-        | ErrorCode::UNKNOWN_TOPIC_ID
-        | ErrorCode::INCONSISTENT_TOPIC_ID => FetchStep::CheckTopic,
+        ErrorCode::UNKNOWN_TOPIC_OR_PARTITION | ErrorCode::UNKNOWN_TOPIC_ID | ErrorCode::INCONSISTENT_TOPIC_ID => {
+            FetchStep::CheckTopic
+        }
         // Rights, a codec the version cannot carry, a format that cannot be served: asking again changes nothing.
         ErrorCode::TOPIC_AUTHORIZATION_FAILED
         | ErrorCode::UNSUPPORTED_COMPRESSION_TYPE
@@ -134,9 +134,7 @@ pub enum CoordinatorStep {
 pub fn coordinator_step(code: ErrorCode) -> CoordinatorStep {
     match code {
         ErrorCode::COORDINATOR_LOAD_IN_PROGRESS => CoordinatorStep::Retry,
-        ErrorCode::COORDINATOR_NOT_AVAILABLE | ErrorCode::NOT_COORDINATOR => {
-            CoordinatorStep::FindCoordinator
-        }
+        ErrorCode::COORDINATOR_NOT_AVAILABLE | ErrorCode::NOT_COORDINATOR => CoordinatorStep::FindCoordinator,
         ErrorCode::ILLEGAL_GENERATION
         | ErrorCode::UNKNOWN_MEMBER_ID
         | ErrorCode::REBALANCE_IN_PROGRESS

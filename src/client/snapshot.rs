@@ -6,8 +6,7 @@ use std::{
 };
 
 use crate::protocol::{
-    BrokerId, ErrorCode, LeaderEpoch, MetadataResponse, PartitionId, TopicId, TopicName,
-    TopicPartition,
+    BrokerId, ErrorCode, LeaderEpoch, MetadataResponse, PartitionId, TopicId, TopicName, TopicPartition,
 };
 
 /// Where a broker listens.
@@ -61,11 +60,7 @@ impl ClusterSnapshot {
     #[must_use]
     pub fn leader(&self, partition: &TopicPartition) -> Option<PartitionLeader> {
         let index = usize::try_from(partition.partition.0).ok()?;
-        self.topics
-            .get(&partition.topic)?
-            .partitions
-            .get(index)
-            .copied()
+        self.topics.get(&partition.topic)?.partitions.get(index).copied()
     }
 
     /// The id of a topic; zero where there is none, `None` if the topic is unknown.
@@ -87,11 +82,7 @@ impl ClusterSnapshot {
     /// lag behind would send requests to the former leader (`batch-forwarding.md` 5.3).
     #[must_use]
     pub fn updated(&self, answer: MetadataResponse, complete: bool) -> Self {
-        let mut topics = if complete {
-            BTreeMap::new()
-        } else {
-            self.topics.clone()
-        };
+        let mut topics = if complete { BTreeMap::new() } else { self.topics.clone() };
         let mut refused = BTreeMap::new();
         for topic in answer.topics {
             let Some(name) = topic.name else { continue };
@@ -118,18 +109,9 @@ impl ClusterSnapshot {
                     continue;
                 }
                 if partitions.len() <= index {
-                    partitions.resize(
-                        index + 1,
-                        PartitionLeader {
-                            leader: None,
-                            epoch: LeaderEpoch::NONE,
-                        },
-                    );
+                    partitions.resize(index + 1, PartitionLeader { leader: None, epoch: LeaderEpoch::NONE });
                 }
-                let seen = PartitionLeader {
-                    leader: partition.leader,
-                    epoch: partition.leader_epoch,
-                };
+                let seen = PartitionLeader { leader: partition.leader, epoch: partition.leader_epoch };
                 let believed = known
                     .and_then(|known| known.partitions.get(index))
                     .filter(|known| seen.epoch != LeaderEpoch::NONE && known.epoch > seen.epoch)
@@ -139,11 +121,7 @@ impl ClusterSnapshot {
                     *slot = believed;
                 }
             }
-            let info = TopicInfo {
-                id: topic.id,
-                internal: topic.is_internal,
-                partitions,
-            };
+            let info = TopicInfo { id: topic.id, internal: topic.is_internal, partitions };
             let info = match self.topics.get(&name) {
                 Some(known) if **known == info => known.clone(),
                 _ => Arc::new(info),
@@ -155,25 +133,14 @@ impl ClusterSnapshot {
             .into_iter()
             .filter_map(|broker| {
                 let port = u16::try_from(broker.port).ok()?;
-                Some((
-                    broker.id,
-                    Endpoint {
-                        id: broker.id,
-                        host: broker.host.into(),
-                        port,
-                    },
-                ))
+                Some((broker.id, Endpoint { id: broker.id, host: broker.host.into(), port }))
             })
             .collect();
         Self {
             cluster_id: answer.cluster_id.or_else(|| self.cluster_id.clone()),
             controller: answer.controller_id,
             // An answer without brokers comes from a broker that is just starting.
-            brokers: if brokers.is_empty() {
-                self.brokers.clone()
-            } else {
-                brokers
-            },
+            brokers: if brokers.is_empty() { self.brokers.clone() } else { brokers },
             topics,
             refused,
         }
@@ -181,14 +148,9 @@ impl ClusterSnapshot {
 
     /// All partitions of a topic.
     pub fn partitions_of(&self, topic: &TopicName) -> impl Iterator<Item = TopicPartition> + use<> {
-        let count = self
-            .topics
-            .get(topic)
-            .map_or(0, |info| info.partitions.len());
+        let count = self.topics.get(topic).map_or(0, |info| info.partitions.len());
         let topic = topic.clone();
-        (0..i32::try_from(count).unwrap_or(i32::MAX)).map(move |partition| TopicPartition {
-            topic: topic.clone(),
-            partition: PartitionId(partition),
-        })
+        (0..i32::try_from(count).unwrap_or(i32::MAX))
+            .map(move |partition| TopicPartition { topic: topic.clone(), partition: PartitionId(partition) })
     }
 }

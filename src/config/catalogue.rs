@@ -245,10 +245,7 @@ impl Group {
         self.names().any(|known| known == name)
             || name.starts_with("ssl.")
             || name.starts_with("sasl.")
-            || (self == Self::Mirror
-                && MIRROR_PREFIXES
-                    .iter()
-                    .any(|prefix| name.starts_with(prefix)))
+            || (self == Self::Mirror && MIRROR_PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
     }
 }
 
@@ -262,30 +259,23 @@ pub(super) fn switches() -> impl Iterator<Item = &'static str> {
 /// What people who set this key should know.
 pub(super) fn remark(name: &str) -> Option<&'static str> {
     Some(match name {
-        "tasks.max" | "tasks.max.enforce" => {
-            "one process copies all partitions; see towpath.worker.threads"
-        }
+        "tasks.max" | "tasks.max.enforce" => "one process copies all partitions; see towpath.worker.threads",
         "compression.type" | "batch.size" | "linger.ms" => {
             "batches are forwarded as the source holds them, not built anew"
         }
         "exactly.once.source.support" | "exactly.once.support" | "enable.idempotence" => {
             "each record is copied once in any case, without transactions"
         }
-        "sync.topic.configs.enabled" | "config.properties.exclude" => {
-            "topic settings are not kept in step yet"
-        }
+        "sync.topic.configs.enabled" | "config.properties.exclude" => "topic settings are not kept in step yet",
         "sync.topic.acls.enabled" => "ACLs are not copied yet",
-        "sync.group.offsets.enabled" | "groups" | "groups.exclude" => {
-            "consumer group offsets are not copied yet"
-        }
+        "sync.group.offsets.enabled" | "groups" | "groups.exclude" => "consumer group offsets are not copied yet",
         "emit.checkpoints.enabled" => "checkpoints are not written yet",
         "emit.heartbeats.enabled" => "heartbeats are not written yet",
         "offset.lag.max" | "emit.offset-syncs.enabled" => "offset syncs are not written yet",
         "offset.flush.interval.ms" => "see towpath.anchor.interval.ms",
-        "topic.filter.class"
-        | "group.filter.class"
-        | "config.property.filter.class"
-        | "forwarding.admin.class" => "Java classes cannot be loaded",
+        "topic.filter.class" | "group.filter.class" | "config.property.filter.class" | "forwarding.admin.class" => {
+            "Java classes cannot be loaded"
+        }
         "transforms" | "predicates" => "records are not opened, so they cannot be transformed",
         "config.providers" => "references such as ${env:X} are not resolved yet",
         _ if name.starts_with("ssl.") => "TLS is not in this version yet",

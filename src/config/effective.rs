@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use super::properties::escape_value;
 use crate::mirror::settings::{
-    ClusterSettings, FlowSettings, Isolation, LogAppendTime, OnTargetNotEmpty, ProcessSettings,
-    StartOffset,
+    ClusterSettings, FlowSettings, Isolation, LogAppendTime, OnTargetNotEmpty, ProcessSettings, StartOffset,
 };
 use crate::topics::JavaPattern;
 
@@ -26,10 +25,7 @@ pub fn effective(settings: &ProcessSettings) -> String {
     out.put("towpath.memory.bytes", settings.memory_bytes);
     out.put("towpath.worker.threads", settings.worker_threads);
     out.put("towpath.state.dir", settings.state_dir.display());
-    out.put(
-        "towpath.progress.interval.seconds",
-        settings.progress_interval.as_secs(),
-    );
+    out.put("towpath.progress.interval.seconds", settings.progress_interval.as_secs());
     for flow in &settings.flows {
         out.flow(flow);
     }
@@ -46,8 +42,7 @@ struct Output {
 impl Output {
     fn put(&mut self, key: &str, value: impl Display) {
         let value = escape_value(&value.to_string());
-        self.text
-            .push_str(&format!("{}{key} = {value}\n", self.prefix));
+        self.text.push_str(&format!("{}{key} = {value}\n", self.prefix));
     }
 
     /// A value that is only where the adaption begins.
@@ -70,24 +65,15 @@ impl Output {
         self.put("enabled", true);
         self.cluster("source", "source.consumer", &flow.source);
         self.cluster("target", "producer.override", &flow.target);
-        self.millis(
-            "source.consumer.request.timeout.ms",
-            flow.source.request_timeout,
-        );
-        self.millis(
-            "target.admin.request.timeout.ms",
-            flow.target.request_timeout,
-        );
+        self.millis("source.consumer.request.timeout.ms", flow.source.request_timeout);
+        self.millis("target.admin.request.timeout.ms", flow.target.request_timeout);
         self.put("topics", items(flow.topics.include()));
         self.put("topics.exclude", items(flow.topics.exclude()));
         self.put("heartbeats.replication.enabled", flow.copy_heartbeats);
         self.put("replication.policy.class", flow.policy.class_name());
         let separators = flow.policy.separators();
         self.put("replication.policy.separator", &separators.topic);
-        self.put(
-            "replication.policy.internal.topic.separator.enabled",
-            separators.topic == separators.internal,
-        );
+        self.put("replication.policy.internal.topic.separator.enabled", separators.topic == separators.internal);
         self.put("replication.factor", flow.replication_factor);
         self.put("refresh.topics.enabled", flow.refresh_topics.is_some());
         if let Some(interval) = flow.refresh_topics {
@@ -99,21 +85,11 @@ impl Output {
     }
 
     fn cluster(&mut self, side: &str, client: &str, cluster: &ClusterSettings) {
-        let servers: Vec<String> = cluster
-            .bootstrap_servers
-            .iter()
-            .map(ToString::to_string)
-            .collect();
-        self.put(
-            &format!("{side}.cluster.bootstrap.servers"),
-            servers.join(", "),
-        );
+        let servers: Vec<String> = cluster.bootstrap_servers.iter().map(ToString::to_string).collect();
+        self.put(&format!("{side}.cluster.bootstrap.servers"), servers.join(", "));
         self.put(&format!("{client}.client.id"), &cluster.client_id);
         for (key, value) in [
-            (
-                "socket.connection.setup.timeout.ms",
-                cluster.connect_timeout,
-            ),
+            ("socket.connection.setup.timeout.ms", cluster.connect_timeout),
             ("reconnect.backoff.ms", cluster.reconnect_backoff),
             ("reconnect.backoff.max.ms", cluster.reconnect_backoff_max),
             ("metadata.max.age.ms", cluster.metadata_max_age),
@@ -121,11 +97,7 @@ impl Output {
             self.millis(&format!("{client}.{key}"), value);
         }
         let idle = cluster.connections_max_idle.as_millis();
-        let idle = if idle > u128::from(i32::MAX.unsigned_abs()) {
-            "-1".to_owned()
-        } else {
-            idle.to_string()
-        };
+        let idle = if idle > u128::from(i32::MAX.unsigned_abs()) { "-1".to_owned() } else { idle.to_string() };
         self.put(&format!("{client}.connections.max.idle.ms"), idle);
     }
 
@@ -148,11 +120,7 @@ impl Output {
         if let Some(rack) = &flow.client_rack {
             self.put("source.consumer.client.rack", rack);
         }
-        self.put_open(
-            "source.consumer.fetch.max.bytes",
-            fetch.response_bytes_max,
-            fetch.response_bytes_explicit,
-        );
+        self.put_open("source.consumer.fetch.max.bytes", fetch.response_bytes_max, fetch.response_bytes_explicit);
         self.put_open(
             "source.consumer.max.partition.fetch.bytes",
             fetch.partition_bytes_max,
@@ -165,18 +133,9 @@ impl Output {
     fn writing(&mut self, flow: &FlowSettings) {
         let produce = &flow.produce;
         self.put("producer.override.acks", "all");
-        self.put(
-            "producer.override.max.request.size",
-            produce.request_bytes_max,
-        );
-        self.millis(
-            "producer.override.request.timeout.ms",
-            produce.request_timeout,
-        );
-        self.put(
-            "producer.override.max.in.flight.requests.per.connection",
-            produce.in_flight_per_partition_max,
-        );
+        self.put("producer.override.max.request.size", produce.request_bytes_max);
+        self.millis("producer.override.request.timeout.ms", produce.request_timeout);
+        self.put("producer.override.max.in.flight.requests.per.connection", produce.in_flight_per_partition_max);
         self.put("towpath.lanes.per.broker", produce.lanes_per_broker);
         self.put(
             "towpath.on.target.not.empty",
@@ -195,10 +154,7 @@ impl Output {
         self.put("towpath.commit.source.offsets", flow.commit_source_offsets);
         self.put("towpath.group.id", flow.source_group_id());
         self.millis("towpath.session.timeout.ms", flow.lease.session_timeout);
-        self.millis(
-            "towpath.heartbeat.interval.ms",
-            flow.lease.heartbeat_interval,
-        );
+        self.millis("towpath.heartbeat.interval.ms", flow.lease.heartbeat_interval);
         self.millis("towpath.anchor.interval.ms", flow.anchor.interval);
     }
 }

@@ -52,43 +52,21 @@ impl ConfigErrors {
 impl Fault {
     /// A fault of the file as a whole.
     pub(super) fn of_file(reason: impl Into<String>) -> Self {
-        Self {
-            line: None,
-            key: None,
-            value: None,
-            reason: reason.into(),
-        }
+        Self { line: None, key: None, value: None, reason: reason.into() }
     }
 
     /// A fault of one entry. Secrets are not repeated.
     pub(super) fn of_entry(entry: &super::Entry, reason: impl Into<String>) -> Self {
-        let value = if is_secret(&entry.key) {
-            "[hidden]".to_owned()
-        } else {
-            entry.value.clone()
-        };
-        Self {
-            line: Some(entry.line),
-            key: Some(entry.key.clone()),
-            value: Some(value),
-            reason: reason.into(),
-        }
+        let value = if is_secret(&entry.key) { "[hidden]".to_owned() } else { entry.value.clone() };
+        Self { line: Some(entry.line), key: Some(entry.key.clone()), value: Some(value), reason: reason.into() }
     }
 }
 
 /// Whether a key's value must not be shown.
 pub(super) fn is_secret(key: &str) -> bool {
-    [
-        "password",
-        "jaas",
-        "secret",
-        "keystore.key",
-        "ssl.key",
-        "credential",
-        "token",
-    ]
-    .iter()
-    .any(|word| key.to_ascii_lowercase().contains(word))
+    ["password", "jaas", "secret", "keystore.key", "ssl.key", "credential", "token"]
+        .iter()
+        .any(|word| key.to_ascii_lowercase().contains(word))
 }
 
 impl std::error::Error for ConfigErrors {}

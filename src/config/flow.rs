@@ -6,24 +6,18 @@ use super::mm2::Pair;
 use super::reader::{Names, Reader, Side};
 use super::values;
 use crate::mirror::settings::{
-    AnchorSettings, CONNECT_TIMEOUT, CONNECTIONS_MAX_IDLE, ClusterAlias, ClusterSettings,
-    FetchSettings, FlowSettings, Isolation, LeaseSettings, LogAppendTime, METADATA_MAX_AGE,
-    OnTargetNotEmpty, ProduceSettings, RECONNECT_BACKOFF, RECONNECT_BACKOFF_MAX, REFRESH_TOPICS,
-    REPLICATION_FACTOR, REQUEST_TIMEOUT, StartOffset,
+    AnchorSettings, CONNECT_TIMEOUT, CONNECTIONS_MAX_IDLE, ClusterAlias, ClusterSettings, FetchSettings, FlowSettings,
+    Isolation, LeaseSettings, LogAppendTime, METADATA_MAX_AGE, OnTargetNotEmpty, ProduceSettings, RECONNECT_BACKOFF,
+    RECONNECT_BACKOFF_MAX, REFRESH_TOPICS, REPLICATION_FACTOR, REQUEST_TIMEOUT, StartOffset,
 };
-use crate::topics::{
-    DEFAULT_TOPICS, DEFAULT_TOPICS_EXCLUDE, JavaPattern, ReplicationPolicy, Separators, TopicFilter,
-};
+use crate::topics::{DEFAULT_TOPICS, DEFAULT_TOPICS_EXCLUDE, JavaPattern, ReplicationPolicy, Separators, TopicFilter};
 
 /// Nothing above this in one buffer (`design.md` section 7).
 const BUFFER_BYTES_MAX: u32 = 32 << 20;
 
 /// `None` after a fault that leaves no flow to speak of; other faults are collected and the rest is still read.
 pub(super) fn build(reader: &mut Reader, pair: &Pair, memory_bytes: u64) -> Option<FlowSettings> {
-    let names = Names {
-        source: pair.source.as_str(),
-        target: pair.target.as_str(),
-    };
+    let names = Names { source: pair.source.as_str(), target: pair.target.as_str() };
     // Both sides are read before either may end this, so that both are reported.
     let source = source(reader, names, &pair.source);
     let target = target(reader, names, &pair.target);
@@ -31,27 +25,14 @@ pub(super) fn build(reader: &mut Reader, pair: &Pair, memory_bytes: u64) -> Opti
     let policy = policy(reader, names);
     let group = reader.read(&names.flow("towpath.group.id"), values::text);
     let flow = FlowSettings {
-        copy_heartbeats: read_or(
-            reader,
-            &names.flow("heartbeats.replication.enabled"),
-            true,
-            values::boolean,
-        ),
-        replication_factor: read_or(
-            reader,
-            &names.flow("replication.factor"),
-            REPLICATION_FACTOR,
-            replication_factor,
-        ),
+        copy_heartbeats: read_or(reader, &names.flow("heartbeats.replication.enabled"), true, values::boolean),
+        replication_factor: read_or(reader, &names.flow("replication.factor"), REPLICATION_FACTOR, replication_factor),
         refresh_topics: refresh(reader, names),
         start: read_or(
             reader,
             &names.consumer("auto.offset.reset"),
             StartOffset::Earliest,
-            values::word(&[
-                ("earliest", StartOffset::Earliest),
-                ("latest", StartOffset::Latest),
-            ]),
+            values::word(&[("earliest", StartOffset::Earliest), ("latest", StartOffset::Latest)]),
         ),
         isolation: read_or(
             reader,
@@ -63,9 +44,7 @@ pub(super) fn build(reader: &mut Reader, pair: &Pair, memory_bytes: u64) -> Opti
             ]),
         ),
         client_rack: reader
-            .read(&names.consumer("client.rack"), |text| {
-                Ok(text.trim().to_owned())
-            })
+            .read(&names.consumer("client.rack"), |text| Ok(text.trim().to_owned()))
             .filter(|rack| !rack.is_empty()),
         fetch: fetch(reader, names, memory_bytes),
         produce: produce(reader, names),
@@ -83,26 +62,15 @@ pub(super) fn build(reader: &mut Reader, pair: &Pair, memory_bytes: u64) -> Opti
             reader,
             &names.flow("towpath.on.target.not.empty"),
             OnTargetNotEmpty::Stop,
-            values::word(&[
-                ("stop", OnTargetNotEmpty::Stop),
-                ("append", OnTargetNotEmpty::Append),
-            ]),
+            values::word(&[("stop", OnTargetNotEmpty::Stop), ("append", OnTargetNotEmpty::Append)]),
         ),
         log_append_time: read_or(
             reader,
             &names.flow("towpath.log.append.time"),
             LogAppendTime::Open,
-            values::word(&[
-                ("open", LogAppendTime::Open),
-                ("sealed", LogAppendTime::Sealed),
-            ]),
+            values::word(&[("open", LogAppendTime::Open), ("sealed", LogAppendTime::Sealed)]),
         ),
-        commit_source_offsets: read_or(
-            reader,
-            &names.flow("towpath.commit.source.offsets"),
-            true,
-            values::boolean,
-        ),
+        commit_source_offsets: read_or(reader, &names.flow("towpath.commit.source.offsets"), true, values::boolean),
         source_group_id: group,
         // Last, so that everything above was read when one of these is missing.
         source: source?,
@@ -113,12 +81,7 @@ pub(super) fn build(reader: &mut Reader, pair: &Pair, memory_bytes: u64) -> Opti
     Some(flow)
 }
 
-fn read_or<T>(
-    reader: &mut Reader,
-    names: &[String],
-    default: T,
-    parse: impl Fn(&str) -> Result<T, String>,
-) -> T {
+fn read_or<T>(reader: &mut Reader, names: &[String], default: T, parse: impl Fn(&str) -> Result<T, String>) -> T {
     reader.read(names, parse).unwrap_or(default)
 }
 
@@ -147,12 +110,7 @@ fn with_admin(names: Names<'_>, side: Side, name: &str) -> Vec<String> {
     keys
 }
 
-fn connection(
-    reader: &mut Reader,
-    names: Names<'_>,
-    side: Side,
-    alias: &ClusterAlias,
-) -> Option<ClusterSettings> {
+fn connection(reader: &mut Reader, names: Names<'_>, side: Side, alias: &ClusterAlias) -> Option<ClusterSettings> {
     let keys = names.cluster(side, "bootstrap.servers");
     if reader.find(&keys).is_none() {
         let reason = format!("missing; give the addresses of {alias}: host:port, host:port");
@@ -160,28 +118,13 @@ fn connection(
     }
     let servers = reader.read(&keys, values::addresses);
     let time = |reader: &mut Reader, name: &str, default: Duration, low: i64| {
-        read_or(
-            reader,
-            &with_admin(names, side, name),
-            default,
-            values::millis(low),
-        )
+        read_or(reader, &with_admin(names, side, name), default, values::millis(low))
     };
     let client_id = reader.read(&with_admin(names, side, "client.id"), values::text);
-    let client_id =
-        client_id.unwrap_or_else(|| format!("{}->{}|towpath", names.source, names.target));
-    let connect_timeout = time(
-        reader,
-        "socket.connection.setup.timeout.ms",
-        CONNECT_TIMEOUT,
-        1,
-    );
-    let connections_max_idle = read_or(
-        reader,
-        &with_admin(names, side, "connections.max.idle.ms"),
-        CONNECTIONS_MAX_IDLE,
-        idle,
-    );
+    let client_id = client_id.unwrap_or_else(|| format!("{}->{}|towpath", names.source, names.target));
+    let connect_timeout = time(reader, "socket.connection.setup.timeout.ms", CONNECT_TIMEOUT, 1);
+    let connections_max_idle =
+        read_or(reader, &with_admin(names, side, "connections.max.idle.ms"), CONNECTIONS_MAX_IDLE, idle);
     let reconnect_backoff = time(reader, "reconnect.backoff.ms", RECONNECT_BACKOFF, 0);
     let longest = time(reader, "reconnect.backoff.max.ms", RECONNECT_BACKOFF_MAX, 0);
     let metadata_max_age = time(reader, "metadata.max.age.ms", METADATA_MAX_AGE, 0);
@@ -199,9 +142,7 @@ fn connection(
 fn idle(text: &str) -> Result<Duration, String> {
     match text.trim() {
         "-1" => Ok(Duration::from_secs(10 * 365 * 24 * 60 * 60)),
-        text => {
-            values::millis(1000)(text).map_err(|accepted| format!("{accepted}, nor -1 for never"))
-        }
+        text => values::millis(1000)(text).map_err(|accepted| format!("{accepted}, nor -1 for never")),
     }
 }
 
@@ -214,19 +155,13 @@ fn replication_factor(text: &str) -> Result<i16, String> {
 }
 
 fn refresh(reader: &mut Reader, names: Names<'_>) -> Option<Duration> {
-    let interval = read_or(
-        reader,
-        &names.flow("refresh.topics.interval.seconds"),
-        REFRESH_TOPICS,
-        values::seconds,
-    );
+    let interval = read_or(reader, &names.flow("refresh.topics.interval.seconds"), REFRESH_TOPICS, values::seconds);
     let enabled = names.flow("refresh.topics.enabled");
     read_or(reader, &enabled, true, values::boolean).then_some(interval)
 }
 
 fn topics(reader: &mut Reader, names: Names<'_>) -> Option<TopicFilter> {
-    let compile =
-        |text: &str| JavaPattern::any_of(&values::list(text)).map_err(|error| error.to_string());
+    let compile = |text: &str| JavaPattern::any_of(&values::list(text)).map_err(|error| error.to_string());
     let include = patterns(reader, &names.flow("topics"), compile, DEFAULT_TOPICS);
     // Up to Kafka 3.9 the new name wins wherever it stands, even over the flow's own old one.
     let mut keys = names.flow("topics.exclude");
@@ -262,30 +197,17 @@ fn patterns(
 }
 
 fn policy(reader: &mut Reader, names: Names<'_>) -> Option<ReplicationPolicy> {
-    let separator = reader
-        .read(&names.flow("replication.policy.separator"), separator)
-        .unwrap_or_else(|| ".".to_owned());
-    let shared = read_or(
-        reader,
-        &names.flow("replication.policy.internal.topic.separator.enabled"),
-        true,
-        values::boolean,
-    );
-    let separators = Separators {
-        internal: if shared {
-            separator.clone()
-        } else {
-            ".".to_owned()
-        },
-        topic: separator,
-    };
+    let separator =
+        reader.read(&names.flow("replication.policy.separator"), separator).unwrap_or_else(|| ".".to_owned());
+    let shared =
+        read_or(reader, &names.flow("replication.policy.internal.topic.separator.enabled"), true, values::boolean);
+    let separators = Separators { internal: if shared { separator.clone() } else { ".".to_owned() }, topic: separator };
     let class = names.flow("replication.policy.class");
     if reader.find(&class).is_none() {
         return Some(ReplicationPolicy::Default { separators });
     }
     reader.read(&class, |text| {
-        ReplicationPolicy::from_class(text.trim(), separators.clone(), names.source)
-            .map_err(|error| error.to_string())
+        ReplicationPolicy::from_class(text.trim(), separators.clone(), names.source).map_err(|error| error.to_string())
     })
 }
 
@@ -315,47 +237,25 @@ fn fetch(reader: &mut Reader, names: Names<'_>, memory_bytes: u64) -> FetchSetti
     let quarter = u32::try_from(memory_bytes / 4).unwrap_or(u32::MAX);
     let ceiling = BUFFER_BYTES_MAX.min(quarter);
     let keys = names.consumer("fetch.max.bytes");
-    let capped = cap(
-        reader,
-        &keys,
-        response,
-        ceiling,
-        "32 MiB and a quarter of towpath.memory.bytes",
-    );
+    let capped = cap(reader, &keys, response, ceiling, "32 MiB and a quarter of towpath.memory.bytes");
     let response_bytes_max = capped.unwrap_or(FetchSettings::RESPONSE_BYTES_MAX);
     FetchSettings {
         response_bytes_max,
         response_bytes_explicit: response.is_some(),
-        partition_bytes_max: partition
-            .unwrap_or(FetchSettings::PARTITION_BYTES_MAX)
-            .min(response_bytes_max),
+        partition_bytes_max: partition.unwrap_or(FetchSettings::PARTITION_BYTES_MAX).min(response_bytes_max),
         partition_bytes_explicit: partition.is_some(),
-        max_wait: read_or(
-            reader,
-            &names.consumer("fetch.max.wait.ms"),
-            FetchSettings::MAX_WAIT,
-            values::millis(0),
-        ),
+        max_wait: read_or(reader, &names.consumer("fetch.max.wait.ms"), FetchSettings::MAX_WAIT, values::millis(0)),
         min_bytes: min_bytes.unwrap_or(FetchSettings::MIN_BYTES),
     }
 }
 
 /// Values made for Java's clients are often larger than what pays here; they are lowered, and that is said.
-fn cap(
-    reader: &mut Reader,
-    keys: &[String],
-    value: Option<u32>,
-    ceiling: u32,
-    what: &str,
-) -> Option<u32> {
+fn cap(reader: &mut Reader, keys: &[String], value: Option<u32>, ceiling: u32, what: &str) -> Option<u32> {
     let value = value?;
     if value > ceiling
         && let Some(entry) = reader.find(keys)
     {
-        reader.note_entry(
-            &entry,
-            format!("lowered to {ceiling} bytes, the smaller of {what}"),
-        );
+        reader.note_entry(&entry, format!("lowered to {ceiling} bytes, the smaller of {what}"));
     }
     Some(value.min(ceiling))
 }
@@ -363,9 +263,7 @@ fn cap(
 fn produce(reader: &mut Reader, names: Names<'_>) -> ProduceSettings {
     reader.read(&names.producer("acks"), |text| match text.trim() {
         "all" | "-1" => Ok(()),
-        _ => Err(
-            "not one of all, -1: a copy acknowledged by the leader alone can be lost".to_owned(),
-        ),
+        _ => Err("not one of all, -1: a copy acknowledged by the leader alone can be lost".to_owned()),
     });
     let keys = names.producer("max.request.size");
     let bytes = reader.read(&keys, values::integer(1..=i64::from(i32::MAX)));
@@ -376,15 +274,8 @@ fn produce(reader: &mut Reader, names: Names<'_>) -> ProduceSettings {
         reader.note_entry(&entry, format!("lowered to {BUFFER_BYTES_MAX} bytes"));
     }
     ProduceSettings {
-        request_bytes_max: bytes.map_or(ProduceSettings::REQUEST_BYTES_MAX, |bytes| {
-            bytes.min(BUFFER_BYTES_MAX)
-        }),
-        request_timeout: read_or(
-            reader,
-            &names.producer("request.timeout.ms"),
-            REQUEST_TIMEOUT,
-            values::millis(1),
-        ),
+        request_bytes_max: bytes.map_or(ProduceSettings::REQUEST_BYTES_MAX, |bytes| bytes.min(BUFFER_BYTES_MAX)),
+        request_timeout: read_or(reader, &names.producer("request.timeout.ms"), REQUEST_TIMEOUT, values::millis(1)),
         in_flight_per_partition_max: read_or(
             reader,
             &names.producer("max.in.flight.requests.per.connection"),
@@ -401,24 +292,11 @@ fn produce(reader: &mut Reader, names: Names<'_>) -> ProduceSettings {
 }
 
 fn lease(reader: &mut Reader, names: Names<'_>) -> LeaseSettings {
-    let (session, heartbeat) = (
-        names.flow("towpath.session.timeout.ms"),
-        names.flow("towpath.heartbeat.interval.ms"),
-    );
+    let (session, heartbeat) = (names.flow("towpath.session.timeout.ms"), names.flow("towpath.heartbeat.interval.ms"));
     let lease = LeaseSettings {
         // The broker's own lower bound by default (group.min.session.timeout.ms).
-        session_timeout: read_or(
-            reader,
-            &session,
-            LeaseSettings::SESSION_TIMEOUT,
-            values::millis(6000),
-        ),
-        heartbeat_interval: read_or(
-            reader,
-            &heartbeat,
-            LeaseSettings::HEARTBEAT_INTERVAL,
-            values::millis(1),
-        ),
+        session_timeout: read_or(reader, &session, LeaseSettings::SESSION_TIMEOUT, values::millis(6000)),
+        heartbeat_interval: read_or(reader, &heartbeat, LeaseSettings::HEARTBEAT_INTERVAL, values::millis(1)),
     };
     // Whichever of the two stands in the file; the defaults fit together.
     let entry = reader.find(&heartbeat).or_else(|| reader.find(&session));

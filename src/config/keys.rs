@@ -32,41 +32,16 @@ pub(super) struct Key {
 }
 
 const fn key(name: &'static str, place: Place, default: &'static str, effect: &'static str) -> Key {
-    Key {
-        name,
-        place,
-        default,
-        effect,
-    }
+    Key { name, place, default, effect }
 }
 
 /// In the order a person meets them.
 pub(super) const USED: &[Key] = &[
-    key(
-        "clusters",
-        Place::Top,
-        "required",
-        "The aliases of all clusters, a list.",
-    ),
-    key(
-        "bootstrap.servers",
-        Place::Cluster,
-        "required",
-        "Addresses to begin with: `host:port, host:port`.",
-    ),
-    key(
-        "security.protocol",
-        Place::Cluster,
-        "`PLAINTEXT`",
-        "`PLAINTEXT` only; TLS and SASL are not in this version.",
-    ),
+    key("clusters", Place::Top, "required", "The aliases of all clusters, a list."),
+    key("bootstrap.servers", Place::Cluster, "required", "Addresses to begin with: `host:port, host:port`."),
+    key("security.protocol", Place::Cluster, "`PLAINTEXT`", "`PLAINTEXT` only; TLS and SASL are not in this version."),
     key("enabled", Place::FlowOnly, "`false`", "Runs the flow."),
-    key(
-        "topics",
-        Place::Flow,
-        "`.*`",
-        "Java patterns of topics to copy, a list; each matches the whole name.",
-    ),
+    key("topics", Place::Flow, "`.*`", "Java patterns of topics to copy, a list; each matches the whole name."),
     key(
         "topics.exclude",
         Place::Flow,
@@ -79,24 +54,14 @@ pub(super) const USED: &[Key] = &[
         "none",
         "The name of `topics.exclude` up to Kafka 3.9; used where that is not set.",
     ),
-    key(
-        "heartbeats.replication.enabled",
-        Place::Flow,
-        "`true`",
-        "Copies heartbeats topics whatever `topics` says.",
-    ),
+    key("heartbeats.replication.enabled", Place::Flow, "`true`", "Copies heartbeats topics whatever `topics` says."),
     key(
         "replication.policy.class",
         Place::Flow,
         "`org.apache.kafka.connect.mirror.DefaultReplicationPolicy`",
         "How copies are named: `…DefaultReplicationPolicy` (`S.topic`) or `…IdentityReplicationPolicy` (`topic`).",
     ),
-    key(
-        "replication.policy.separator",
-        Place::Flow,
-        "`.`",
-        "What stands between alias and topic.",
-    ),
+    key("replication.policy.separator", Place::Flow, "`.`", "What stands between alias and topic."),
     key(
         "replication.policy.internal.topic.separator.enabled",
         Place::Flow,
@@ -109,18 +74,8 @@ pub(super) const USED: &[Key] = &[
         "`2`",
         "Replicas of created topics; `-1` leaves it to the target's brokers.",
     ),
-    key(
-        "refresh.topics.enabled",
-        Place::Flow,
-        "`true`",
-        "Looks for new topics and partitions while running.",
-    ),
-    key(
-        "refresh.topics.interval.seconds",
-        Place::Flow,
-        "`600`",
-        "How often, in seconds.",
-    ),
+    key("refresh.topics.enabled", Place::Flow, "`true`", "Looks for new topics and partitions while running."),
+    key("refresh.topics.interval.seconds", Place::Flow, "`600`", "How often, in seconds."),
     key(
         "auto.offset.reset",
         Place::Consumer,
@@ -133,12 +88,7 @@ pub(super) const USED: &[Key] = &[
         "`read_committed`",
         "`read_committed` or `read_uncommitted`. MirrorMaker's default is the latter.",
     ),
-    key(
-        "client.rack",
-        Place::Consumer,
-        "none",
-        "Rack of this process; reads from a follower nearby.",
-    ),
+    key("client.rack", Place::Consumer, "none", "Rack of this process; reads from a follower nearby."),
     key(
         "fetch.max.bytes",
         Place::Consumer,
@@ -151,24 +101,9 @@ pub(super) const USED: &[Key] = &[
         "`131072`, adapted",
         "Most bytes of one partition in a response; capped at `fetch.max.bytes`.",
     ),
-    key(
-        "fetch.min.bytes",
-        Place::Consumer,
-        "`1`",
-        "Bytes worth a response before the wait is over.",
-    ),
-    key(
-        "fetch.max.wait.ms",
-        Place::Consumer,
-        "`500`",
-        "How long the broker may wait for them, in ms.",
-    ),
-    key(
-        "acks",
-        Place::Producer,
-        "`all`",
-        "`all` or `-1`; a copy is never acknowledged with less.",
-    ),
+    key("fetch.min.bytes", Place::Consumer, "`1`", "Bytes worth a response before the wait is over."),
+    key("fetch.max.wait.ms", Place::Consumer, "`500`", "How long the broker may wait for them, in ms."),
+    key("acks", Place::Producer, "`all`", "`all` or `-1`; a copy is never acknowledged with less."),
     key(
         "max.request.size",
         Place::Producer,
@@ -205,48 +140,18 @@ pub(super) const USED: &[Key] = &[
         "`540000`",
         "Closes unused connections after, in ms; `-1` never.",
     ),
-    key(
-        "reconnect.backoff.ms",
-        Place::Connection,
-        "`50`",
-        "First pause before connecting again, in ms.",
-    ),
-    key(
-        "reconnect.backoff.max.ms",
-        Place::Connection,
-        "`1000`",
-        "Longest such pause, in ms; not below the first.",
-    ),
-    key(
-        "metadata.max.age.ms",
-        Place::Connection,
-        "`300000`",
-        "Metadata is refreshed at least this often, in ms.",
-    ),
+    key("reconnect.backoff.ms", Place::Connection, "`50`", "First pause before connecting again, in ms."),
+    key("reconnect.backoff.max.ms", Place::Connection, "`1000`", "Longest such pause, in ms; not below the first."),
+    key("metadata.max.age.ms", Place::Connection, "`300000`", "Metadata is refreshed at least this often, in ms."),
     key(
         "towpath.memory.bytes",
         Place::Top,
         "`67108864`",
         "Ceiling of fetched data held in memory, in bytes, at least 8388608.",
     ),
-    key(
-        "towpath.worker.threads",
-        Place::Top,
-        "`1`",
-        "Threads that copy, 1 to 256.",
-    ),
-    key(
-        "towpath.state.dir",
-        Place::Top,
-        "see below",
-        "Holds the lock file and the instance id.",
-    ),
-    key(
-        "towpath.progress.interval.seconds",
-        Place::Top,
-        "`10`",
-        "How often the progress line is printed, in seconds.",
-    ),
+    key("towpath.worker.threads", Place::Top, "`1`", "Threads that copy, 1 to 256."),
+    key("towpath.state.dir", Place::Top, "see below", "Holds the lock file and the instance id."),
+    key("towpath.progress.interval.seconds", Place::Top, "`10`", "How often the progress line is printed, in seconds."),
     key(
         "towpath.on.target.not.empty",
         Place::Flow,
@@ -259,18 +164,8 @@ pub(super) const USED: &[Key] = &[
         "`open`",
         "LogAppendTime sources: `open` keeps the broker's times, `sealed` keeps batches sealed with the producers' times.",
     ),
-    key(
-        "towpath.commit.source.offsets",
-        Place::Flow,
-        "`true`",
-        "Commits progress on the source too, for lag tools.",
-    ),
-    key(
-        "towpath.group.id",
-        Place::Flow,
-        "`towpath.S.T`",
-        "The group of those commits.",
-    ),
+    key("towpath.commit.source.offsets", Place::Flow, "`true`", "Commits progress on the source too, for lag tools."),
+    key("towpath.group.id", Place::Flow, "`towpath.S.T`", "The group of those commits."),
     key(
         "towpath.session.timeout.ms",
         Place::Flow,
@@ -289,12 +184,7 @@ pub(super) const USED: &[Key] = &[
         "`1000`",
         "How often positions are made durable while records move, in ms; at least 100.",
     ),
-    key(
-        "towpath.lanes.per.broker",
-        Place::Flow,
-        "`2`",
-        "Produce connections per target broker, 1 to 16.",
-    ),
+    key("towpath.lanes.per.broker", Place::Flow, "`2`", "Produce connections per target broker, 1 to 16."),
 ];
 
 /// Whether a name is in the table.
@@ -322,10 +212,7 @@ pub(super) fn markdown() -> String {
     let mut out = String::from("| key | where | default | effect |\n|---|---|---|---|\n");
     for key in USED {
         let place = key.place.describe();
-        out.push_str(&format!(
-            "| `{}` | {place} | {} | {} |\n",
-            key.name, key.default, key.effect
-        ));
+        out.push_str(&format!("| `{}` | {place} | {} | {} |\n", key.name, key.default, key.effect));
     }
     out
 }

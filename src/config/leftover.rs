@@ -31,11 +31,7 @@ impl File<'_> {
             .filter_map(|alias| Some((alias, key.strip_prefix(alias.as_str())?.strip_prefix('.')?)))
             .max_by_key(|(alias, _)| alias.as_str().len());
         if let Some((alias, name)) = longest {
-            return if self
-                .pairs
-                .iter()
-                .any(|pair| pair.source == *alias || pair.target == *alias)
-            {
+            return if self.pairs.iter().any(|pair| pair.source == *alias || pair.target == *alias) {
                 self.cluster(alias, name)
             } else {
                 format!("cluster {alias} takes part in no enabled flow")
@@ -45,18 +41,11 @@ impl File<'_> {
     }
 
     fn flow(&self, source: &str, rest: &str) -> String {
-        let known = |alias: &str| {
-            self.clusters
-                .iter()
-                .any(|cluster| cluster.as_str() == alias)
-        };
+        let known = |alias: &str| self.clusters.iter().any(|cluster| cluster.as_str() == alias);
         let target = self
             .clusters
             .iter()
-            .filter(|alias| {
-                rest.strip_prefix(alias.as_str())
-                    .is_some_and(|rest| rest.starts_with('.'))
-            })
+            .filter(|alias| rest.strip_prefix(alias.as_str()).is_some_and(|rest| rest.starts_with('.')))
             .max_by_key(|alias| alias.as_str().len());
         let Some(target) = target.filter(|_| known(source)) else {
             return "names a cluster that is not in clusters, so it has no effect".to_owned();
@@ -70,9 +59,8 @@ impl File<'_> {
         if space.is_empty() {
             return mirror(local);
         }
-        let data = keys::USED.iter().any(|key| {
-            key.name == local && matches!(key.place, Place::Producer | Place::Connection)
-        });
+        let data =
+            keys::USED.iter().any(|key| key.name == local && matches!(key.place, Place::Producer | Place::Connection));
         if group == Group::Producer && !space.contains("override") && data {
             return format!(
                 "in MirrorMaker this reaches only the producer of offset syncs, which are not written yet; for the records write {source}->{target}.producer.override.{local} or {target}.producer.{local}"
@@ -96,21 +84,12 @@ impl File<'_> {
                 _ => client_setting(group, local),
             };
         }
-        let with_flow = keys::USED
-            .iter()
-            .any(|key| key.name == name && matches!(key.place, Place::Flow | Place::FlowOnly));
+        let with_flow =
+            keys::USED.iter().any(|key| key.name == name && matches!(key.place, Place::Flow | Place::FlowOnly));
         if with_flow {
-            let pair = self
-                .pairs
-                .iter()
-                .find(|pair| pair.source == *alias || pair.target == *alias);
-            let flow = pair.map_or_else(
-                || "A->B".to_owned(),
-                |pair| format!("{}->{}", pair.source, pair.target),
-            );
-            return format!(
-                "has no effect with a cluster, in MirrorMaker neither; write {flow}.{name}"
-            );
+            let pair = self.pairs.iter().find(|pair| pair.source == *alias || pair.target == *alias);
+            let flow = pair.map_or_else(|| "A->B".to_owned(), |pair| format!("{}->{}", pair.source, pair.target));
+            return format!("has no effect with a cluster, in MirrorMaker neither; write {flow}.{name}");
         }
         mirror(name)
     }
@@ -118,21 +97,14 @@ impl File<'_> {
     fn top(&self, key: &str) -> String {
         let (space, group, local) = client(key);
         if !space.is_empty() {
-            return if keys::is_used(local) {
-                wrong_place(local)
-            } else {
-                client_setting(group, local)
-            };
+            return if keys::is_used(local) { wrong_place(local) } else { client_setting(group, local) };
         }
         if let Some((alias, name)) = key.split_once('.')
             && !Group::Mirror.knows(key)
             && (keys::is_used(name) || name.ends_with("bootstrap.servers"))
         {
             let aliases: Vec<&str> = self.clusters.iter().map(ClusterAlias::as_str).collect();
-            return format!(
-                "unknown: {alias} is not in clusters ({})",
-                aliases.join(", ")
-            );
+            return format!("unknown: {alias} is not in clusters ({})", aliases.join(", "));
         }
         mirror(key)
     }
@@ -140,10 +112,7 @@ impl File<'_> {
 
 /// A key in use that stands where neither MirrorMaker nor this program looks for it.
 fn wrong_place(name: &str) -> String {
-    let place = keys::USED
-        .iter()
-        .find(|key| key.name == name)
-        .map(|key| key.place);
+    let place = keys::USED.iter().find(|key| key.name == name).map(|key| key.place);
     let places = match place {
         Some(Place::Consumer) => format!("A.consumer.{name} or A->B.consumer.{name}"),
         Some(Place::Producer) => format!("B.producer.{name} or A->B.producer.override.{name}"),
@@ -159,10 +128,7 @@ fn wrong_place(name: &str) -> String {
 
 /// Splits `source.consumer.fetch.max.bytes` into namespace and setting; the namespace is empty for other keys.
 fn client(name: &str) -> (&str, Group, &str) {
-    let bare = name
-        .strip_prefix("source.")
-        .or_else(|| name.strip_prefix("target."))
-        .unwrap_or(name);
+    let bare = name.strip_prefix("source.").or_else(|| name.strip_prefix("target.")).unwrap_or(name);
     for (prefix, group) in [
         ("consumer.override.", Group::Consumer),
         ("producer.override.", Group::Producer),
@@ -181,11 +147,7 @@ fn client(name: &str) -> (&str, Group, &str) {
 }
 
 fn client_setting(group: Group, name: &str) -> String {
-    if group.knows(name) {
-        known(name)
-    } else {
-        unknown(name, group.names())
-    }
+    if group.knows(name) { known(name) } else { unknown(name, group.names()) }
 }
 
 fn mirror(name: &str) -> String {
@@ -205,17 +167,11 @@ fn known(name: &str) -> String {
 }
 
 /// MirrorMaker users have always written these, and they have never worked.
-const NEVER_VALID: [(&str, &str); 2] = [
-    ("topics.whitelist", "topics"),
-    ("groups.whitelist", "groups"),
-];
+const NEVER_VALID: [(&str, &str); 2] = [("topics.whitelist", "topics"), ("groups.whitelist", "groups")];
 
 fn unknown(name: &str, names: impl Iterator<Item = &'static str>) -> String {
-    let near = NEVER_VALID
-        .iter()
-        .find(|(never, _)| *never == name)
-        .map(|(_, right)| *right)
-        .or_else(|| nearest(name, names));
+    let near =
+        NEVER_VALID.iter().find(|(never, _)| *never == name).map(|(_, right)| *right).or_else(|| nearest(name, names));
     near.map_or_else(
         || "unknown, so it has no effect".to_owned(),
         |near| format!("unknown, so it has no effect; did you mean {near}?"),
@@ -229,11 +185,7 @@ fn nearest(name: &str, names: impl Iterator<Item = &'static str>) -> Option<&'st
         5..=10 => 2,
         _ => 3,
     };
-    names
-        .map(|known| (distance(name, known), known))
-        .filter(|(slips, _)| *slips <= limit)
-        .min()
-        .map(|(_, known)| known)
+    names.map(|known| (distance(name, known), known)).filter(|(slips, _)| *slips <= limit).min().map(|(_, known)| known)
 }
 
 /// Edit distance: characters to insert, drop or replace, and neighbours to swap.
@@ -244,9 +196,7 @@ fn distance(a: &str, b: &str) -> usize {
     for (i, x) in a.iter().enumerate() {
         let mut row = vec![i + 1];
         for (j, y) in b.iter().enumerate() {
-            let mut slips = (last[j] + usize::from(x != y))
-                .min(last[j + 1] + 1)
-                .min(row[j] + 1);
+            let mut slips = (last[j] + usize::from(x != y)).min(last[j + 1] + 1).min(row[j] + 1);
             if i > 0 && j > 0 && *x == b[j - 1] && a[i - 1] == *y {
                 slips = slips.min(before[j - 1] + 1);
             }

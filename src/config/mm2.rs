@@ -7,8 +7,7 @@ use super::properties::Properties;
 use super::reader::Reader;
 use super::{ConfigErrors, Entry, Environment, Fault, Loaded, flow, leftover, security, values};
 use crate::mirror::settings::{
-    ClusterAlias, FlowSettings, MEMORY_BYTES, MEMORY_BYTES_MIN, PROGRESS_INTERVAL, ProcessSettings,
-    WORKER_THREADS,
+    ClusterAlias, FlowSettings, MEMORY_BYTES, MEMORY_BYTES_MIN, PROGRESS_INTERVAL, ProcessSettings, WORKER_THREADS,
 };
 
 /// A pair of clusters whose flow runs.
@@ -19,33 +18,23 @@ pub(super) struct Pair {
 }
 
 /// Reads everything, then answers with settings or with all faults.
-pub(super) fn parse(
-    properties: Properties,
-    file: &str,
-    environment: &Environment,
-) -> Result<Loaded, ConfigErrors> {
+pub(super) fn parse(properties: Properties, file: &str, environment: &Environment) -> Result<Loaded, ConfigErrors> {
     let mut reader = Reader::new(properties, file);
     let clusters = clusters(&mut reader);
-    let pairs = clusters
-        .as_deref()
-        .map(|clusters| pairs(&mut reader, clusters));
+    let pairs = clusters.as_deref().map(|clusters| pairs(&mut reader, clusters));
     let memory_bytes = memory_bytes(&mut reader);
     let worker_threads = reader.read(&top("towpath.worker.threads"), values::number(1u16, 256));
     let progress_interval = reader.read(&top("towpath.progress.interval.seconds"), values::seconds);
     let state_dir = state_dir(&mut reader, environment);
     let pairs = pairs.unwrap_or_default();
-    let flows: Vec<FlowSettings> = pairs
-        .iter()
-        .filter_map(|pair| flow::build(&mut reader, pair, memory_bytes))
-        .collect();
+    let flows: Vec<FlowSettings> =
+        pairs.iter().filter_map(|pair| flow::build(&mut reader, pair, memory_bytes)).collect();
     shared_groups(&mut reader, &flows);
     let clusters = clusters.unwrap_or_default();
     security::check(&mut reader, &clusters, &pairs);
     leftover::note(&mut reader, &clusters, &pairs);
 
-    let Reader {
-        faults, mut notes, ..
-    } = reader;
+    let Reader { faults, mut notes, .. } = reader;
     match state_dir {
         Some(state_dir) if faults.is_empty() => {
             notes.sort();
@@ -66,10 +55,7 @@ pub(super) fn parse(
 }
 
 fn top(name: &str) -> [String; 1] {
-    debug_assert!(
-        super::keys::is_used(name),
-        "{name} is missing in the table of keys"
-    );
+    debug_assert!(super::keys::is_used(name), "{name} is missing in the table of keys");
     [name.to_owned()]
 }
 
@@ -114,10 +100,7 @@ fn pairs(reader: &mut Reader, clusters: &[ClusterAlias]) -> Vec<Pair> {
     for source in clusters {
         for target in clusters.iter().filter(|target| *target != source) {
             if enabled(reader, &format!("{source}->{target}.enabled")) {
-                pairs.push(Pair {
-                    source: source.clone(),
-                    target: target.clone(),
-                });
+                pairs.push(Pair { source: source.clone(), target: target.clone() });
             }
         }
     }
@@ -147,7 +130,8 @@ fn enabled(reader: &mut Reader, key: &str) -> bool {
         && enabled
         && entry.value.trim() != entry.value
     {
-        let text = "blanks around the value are dropped here; MirrorMaker's flow selection takes such a value for false";
+        let text =
+            "blanks around the value are dropped here; MirrorMaker's flow selection takes such a value for false";
         reader.note_entry(&entry, text);
     }
     enabled
@@ -159,7 +143,8 @@ fn strange_flows(reader: &mut Reader, clusters: &[ClusterAlias]) {
     let names: Vec<&str> = clusters.iter().map(ClusterAlias::as_str).collect();
     for entry in reader.entries() {
         if known(&entry.key) && entry.value.starts_with("->") {
-            let reason = "a key ends at the first blank; write the flow without blanks, for example A->B.enabled = true";
+            let reason =
+                "a key ends at the first blank; write the flow without blanks, for example A->B.enabled = true";
             reader.settle(&entry.key);
             reader.fault(&entry, reason);
             continue;
@@ -180,11 +165,7 @@ fn strange_flows(reader: &mut Reader, clusters: &[ClusterAlias]) {
             "a flow needs two different clusters".to_owned()
         } else {
             let unknown: Vec<&str> = [source, target].into_iter().filter(|a| !known(a)).collect();
-            format!(
-                "unknown cluster in a flow: {}; clusters names {}",
-                unknown.join(" and "),
-                names.join(", ")
-            )
+            format!("unknown cluster in a flow: {}; clusters names {}", unknown.join(" and "), names.join(", "))
         };
         // MirrorMaker passes over such keys, so a flow that is switched off is left alone.
         if values::boolean(&entry.value) == Ok(false) {

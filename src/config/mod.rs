@@ -71,15 +71,10 @@ pub fn load(path: &Path) -> Result<Loaded, ConfigErrors> {
     let bytes = std::fs::read(path).map_err(|error| {
         let remedy = match error.kind() {
             std::io::ErrorKind::NotFound => "give the path of an existing mm2.properties",
-            std::io::ErrorKind::PermissionDenied => {
-                "allow the user this process runs as to read it"
-            }
+            std::io::ErrorKind::PermissionDenied => "allow the user this process runs as to read it",
             _ => "give the path of a readable file",
         };
-        ConfigErrors::new(
-            file.clone(),
-            vec![Fault::of_file(format!("cannot be read: {error}; {remedy}"))],
-        )
+        ConfigErrors::new(file.clone(), vec![Fault::of_file(format!("cannot be read: {error}; {remedy}"))])
     })?;
     parse(&bytes, &file, &Environment::of_process())
 }

@@ -40,10 +40,9 @@ pub fn parse(bytes: &[u8]) -> Properties {
     });
     for (line, text) in logical_lines(bytes) {
         if text.iter().any(|byte| !byte.is_ascii()) {
-            properties.oddities.push((
-                line,
-                "characters beyond ASCII are read as ISO-8859-1, as Java does; write them as \\uXXXX",
-            ));
+            properties
+                .oddities
+                .push((line, "characters beyond ASCII are read as ISO-8859-1, as Java does; write them as \\uXXXX"));
         }
         match entry(line, &text) {
             Ok(entry) => properties.entries.push(entry),
@@ -121,11 +120,7 @@ fn entry(line: usize, text: &[u8]) -> Result<Entry, &'static str> {
             !separator && !is_blank(byte)
         })
         .unwrap_or(rest.len());
-    Ok(Entry {
-        line,
-        key: unescape(key)?,
-        value: unescape(rest.split_at(value_start).1)?,
-    })
+    Ok(Entry { line, key: unescape(key)?, value: unescape(rest.split_at(value_start).1)? })
 }
 
 /// Java strings are UTF-16, so `\ud83d\ude00` is one character.
@@ -143,7 +138,8 @@ fn unescape(text: &[u8]) -> Result<String, &'static str> {
                 for _ in 0..4 {
                     let digit = bytes.next().and_then(|byte| char::from(byte).to_digit(16));
                     let digit = digit.and_then(|digit| u16::try_from(digit).ok());
-                    unit = unit * 16 + digit.ok_or("\\u is not followed by four hexadecimal digits; for a backslash write \\\\")?;
+                    unit = unit * 16
+                        + digit.ok_or("\\u is not followed by four hexadecimal digits; for a backslash write \\\\")?;
                 }
                 units.push(unit);
             }
@@ -182,36 +178,19 @@ mod tests {
     #[test]
     fn keys_and_values_are_what_java_reads() {
         let ours = parse(include_bytes!("testdata/oracle.properties"));
-        let ours: BTreeMap<String, String> = ours
-            .entries
-            .into_iter()
-            .map(|entry| (entry.key, entry.value))
-            .collect();
-        let printed: String = ours
-            .iter()
-            .map(|(key, value)| format!("{}={}\n", escape_value(key), escape_value(value)))
-            .collect();
+        let ours: BTreeMap<String, String> = ours.entries.into_iter().map(|entry| (entry.key, entry.value)).collect();
+        let printed: String =
+            ours.iter().map(|(key, value)| format!("{}={}\n", escape_value(key), escape_value(value))).collect();
         assert_eq!(printed, include_str!("testdata/oracle.expected"));
     }
 
     #[test]
     fn entries_know_the_line_they_begin_on() {
         let text = b"# comment\n\na = 1\r\nb = 2, \\\r\n    3\rc\n\\\n  d=4\n";
-        let lines: Vec<(usize, String, String)> = parse(text)
-            .entries
-            .into_iter()
-            .map(|entry| (entry.line, entry.key, entry.value))
-            .collect();
+        let lines: Vec<(usize, String, String)> =
+            parse(text).entries.into_iter().map(|entry| (entry.line, entry.key, entry.value)).collect();
         let expect = |line, key: &str, value: &str| (line, key.to_owned(), value.to_owned());
-        assert_eq!(
-            lines,
-            [
-                expect(3, "a", "1"),
-                expect(4, "b", "2, 3"),
-                expect(6, "c", ""),
-                expect(8, "d", "4")
-            ]
-        );
+        assert_eq!(lines, [expect(3, "a", "1"), expect(4, "b", "2, 3"), expect(6, "c", ""), expect(8, "d", "4")]);
     }
 
     #[test]

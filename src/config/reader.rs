@@ -32,10 +32,7 @@ pub(super) struct Names<'a> {
 impl Names<'_> {
     pub(super) fn flow(self, name: &str) -> Vec<String> {
         check(name);
-        vec![
-            format!("{}->{}.{name}", self.source, self.target),
-            name.to_owned(),
-        ]
+        vec![format!("{}->{}.{name}", self.source, self.target), name.to_owned()]
     }
 
     /// The cluster's own setting, from the connector's point of view first.
@@ -65,21 +62,14 @@ impl Names<'_> {
     pub(super) fn producer(self, name: &str) -> Vec<String> {
         check(name);
         let Self { source, target } = self;
-        vec![
-            format!("{source}->{target}.producer.override.{name}"),
-            format!("{target}.producer.{name}"),
-        ]
+        vec![format!("{source}->{target}.producer.override.{name}"), format!("{target}.producer.{name}")]
     }
 
     pub(super) fn admin(self, side: Side, name: &str) -> Vec<String> {
         check(name);
         let (alias, side) = self.side(side);
         let flow = format!("{}->{}", self.source, self.target);
-        vec![
-            format!("{flow}.{side}.admin.{name}"),
-            format!("{alias}.admin.{name}"),
-            format!("{flow}.admin.{name}"),
-        ]
+        vec![format!("{flow}.{side}.admin.{name}"), format!("{alias}.admin.{name}"), format!("{flow}.admin.{name}")]
     }
 
     fn side(&self, side: Side) -> (&str, &'static str) {
@@ -92,10 +82,7 @@ impl Names<'_> {
 
 /// The table of keys is what is documented, so nothing else may be read.
 fn check(name: &str) {
-    debug_assert!(
-        keys::is_used(name),
-        "{name} is missing in the table of keys"
-    );
+    debug_assert!(keys::is_used(name), "{name} is missing in the table of keys");
 }
 
 impl Reader {
@@ -127,18 +114,8 @@ impl Reader {
         reader
     }
 
-    pub(super) fn note(
-        &mut self,
-        line: Option<usize>,
-        key: Option<String>,
-        text: impl Into<String>,
-    ) {
-        self.notes.push(Note {
-            line,
-            key,
-            text: text.into(),
-            file: self.file.clone(),
-        });
+    pub(super) fn note(&mut self, line: Option<usize>, key: Option<String>, text: impl Into<String>) {
+        self.notes.push(Note { line, key, text: text.into(), file: self.file.clone() });
     }
 
     pub(super) fn note_entry(&mut self, entry: &Entry, text: impl Into<String>) {
@@ -148,7 +125,8 @@ impl Reader {
     pub(super) fn fault(&mut self, entry: &Entry, reason: impl Into<String>) {
         let mut reason = reason.into();
         if has_comment(&entry.value) {
-            reason.push_str("; there are no inline comments in this format, so the text from # on is part of the value");
+            reason
+                .push_str("; there are no inline comments in this format, so the text from # on is part of the value");
         }
         self.faults.push(Fault::of_entry(entry, reason));
     }
@@ -156,23 +134,15 @@ impl Reader {
     /// The strongest entry among these names, which all count as read.
     pub(super) fn find(&mut self, names: &[String]) -> Option<Entry> {
         self.asked.extend(names.iter().cloned());
-        names
-            .iter()
-            .find_map(|name| self.entries.get(name))
-            .cloned()
+        names.iter().find_map(|name| self.entries.get(name)).cloned()
     }
 
     /// The strongest entry's value; a fault if it is not accepted.
-    pub(super) fn read<T>(
-        &mut self,
-        names: &[String],
-        parse: impl Fn(&str) -> Result<T, String>,
-    ) -> Option<T> {
+    pub(super) fn read<T>(&mut self, names: &[String], parse: impl Fn(&str) -> Result<T, String>) -> Option<T> {
         let entry = self.find(names)?;
         if let Some(reference) = values::provider_reference(&entry.value) {
-            let reason = format!(
-                "{reference} is not resolved: config providers are not yet supported; write the value itself"
-            );
+            let reason =
+                format!("{reference} is not resolved: config providers are not yet supported; write the value itself");
             self.fault(&entry, reason);
             return None;
         }
@@ -193,12 +163,7 @@ impl Reader {
 
     /// A value that has to be there if `names` has none, its absence is a fault.
     pub(super) fn missing(&mut self, key: &str, reason: impl Into<String>) {
-        self.faults.push(Fault {
-            line: None,
-            key: Some(key.to_owned()),
-            value: None,
-            reason: reason.into(),
-        });
+        self.faults.push(Fault { line: None, key: Some(key.to_owned()), value: None, reason: reason.into() });
     }
 
     /// Every entry, in the order of keys.

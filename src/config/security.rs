@@ -22,12 +22,7 @@ pub(super) fn check(reader: &mut Reader, clusters: &[ClusterAlias], pairs: &[Pai
             continue;
         };
         let concerned = match place.strip_suffix('.') {
-            None => {
-                place.is_empty()
-                    && pairs
-                        .iter()
-                        .any(|p| inherited(&p.source) || inherited(&p.target))
-            }
+            None => place.is_empty() && pairs.iter().any(|p| inherited(&p.source) || inherited(&p.target)),
             Some(place) => concerns(place, clusters, pairs),
         };
         // One that stands alone and is overridden for every cluster in use needs no note either.
@@ -52,15 +47,8 @@ pub(super) fn check(reader: &mut Reader, clusters: &[ClusterAlias], pairs: &[Pai
 
 /// Whether a prefix such as `A`, `A.consumer` or `A->B.source.admin` belongs to a flow that runs.
 fn concerns(place: &str, clusters: &[ClusterAlias], pairs: &[Pair]) -> bool {
-    let begins = |prefix: &str| {
-        place
-            .strip_prefix(prefix)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-    };
-    let longest = clusters
-        .iter()
-        .filter(|alias| begins(alias.as_str()))
-        .max_by_key(|alias| alias.as_str().len());
+    let begins = |prefix: &str| place.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    let longest = clusters.iter().filter(|alias| begins(alias.as_str())).max_by_key(|alias| alias.as_str().len());
     pairs.iter().any(|pair| {
         begins(&format!("{}->{}", pair.source, pair.target))
             || longest.is_some_and(|alias| *alias == pair.source || *alias == pair.target)

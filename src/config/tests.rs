@@ -6,9 +6,7 @@ use crate::topics::ReplicationPolicy;
 use std::time::Duration;
 
 fn environment() -> Environment {
-    Environment {
-        state_dir: Some(PathBuf::from("/state")),
-    }
+    Environment { state_dir: Some(PathBuf::from("/state")) }
 }
 
 fn load_text(text: &str) -> Result<Loaded, ConfigErrors> {
@@ -29,7 +27,8 @@ fn notes(loaded: &Loaded) -> Vec<String> {
 }
 
 /// The least that runs; what a test adds stands on line 5.
-const SMALL: &str = "clusters = A, B\nA.bootstrap.servers = a:9092\nB.bootstrap.servers = b:9092\nA->B.enabled = true\n";
+const SMALL: &str =
+    "clusters = A, B\nA.bootstrap.servers = a:9092\nB.bootstrap.servers = b:9092\nA->B.enabled = true\n";
 
 fn small_with(lines: &str) -> String {
     format!("{SMALL}{lines}\n")
@@ -47,9 +46,7 @@ fn note_on(line: &str) -> String {
 fn a_small_file_runs_with_the_defaults() {
     let loaded = good(SMALL);
     assert_eq!(notes(&loaded), [""; 0]);
-    let [flow] = loaded.settings.flows.as_slice() else {
-        panic!("{:?}", loaded.settings.flows)
-    };
+    let [flow] = loaded.settings.flows.as_slice() else { panic!("{:?}", loaded.settings.flows) };
     assert_eq!(flow.name(), "A->B");
     assert_eq!(flow.source.bootstrap_servers[0].to_string(), "a:9092");
     assert_eq!(flow.target.client_id, "A->B|towpath");
@@ -86,9 +83,7 @@ use.defaults.from = source
 A->B.sync.group.offsets.enabled = true
 ",
     );
-    let [flow] = loaded.settings.flows.as_slice() else {
-        panic!("one flow")
-    };
+    let [flow] = loaded.settings.flows.as_slice() else { panic!("one flow") };
     assert!(flow.topics.matches("orders") && flow.topics.matches("payments"));
     assert!(!flow.topics.matches("orders2"));
     assert_eq!(flow.fetch.min_bytes, 2048);
@@ -103,22 +98,13 @@ A->B.sync.group.offsets.enabled = true
 fn the_precedence_is_mirrormakers() {
     for (lines, expected) in [
         ("A->B.consumer.fetch.min.bytes = 1", 1),
-        (
-            "A->B.consumer.fetch.min.bytes = 1\nA.consumer.fetch.min.bytes = 2",
-            2,
-        ),
-        (
-            "A.consumer.fetch.min.bytes = 2\nA->B.source.consumer.fetch.min.bytes = 3",
-            3,
-        ),
+        ("A->B.consumer.fetch.min.bytes = 1\nA.consumer.fetch.min.bytes = 2", 2),
+        ("A.consumer.fetch.min.bytes = 2\nA->B.source.consumer.fetch.min.bytes = 3", 3),
         ("B.consumer.fetch.min.bytes = 4", 1),
         ("consumer.fetch.min.bytes = 5", 1),
     ] {
         let loaded = good(&small_with(lines));
-        assert_eq!(
-            loaded.settings.flows[0].fetch.min_bytes, expected,
-            "{lines}"
-        );
+        assert_eq!(loaded.settings.flows[0].fetch.min_bytes, expected, "{lines}");
     }
     let loaded = good(&small_with(
         "B.producer.max.request.size = 10\nA->B.producer.override.max.request.size = 20\nA->B.producer.max.request.size = 30",
@@ -149,13 +135,9 @@ A->C.consumer.isolation.level = read_uncommitted
 A->B.towpath.on.target.not.empty = append
 ",
     );
-    let [first, second] = loaded.settings.flows.as_slice() else {
-        panic!("two flows")
-    };
+    let [first, second] = loaded.settings.flows.as_slice() else { panic!("two flows") };
     assert_eq!(notes(&loaded), [""; 0]);
-    assert!(
-        matches!(&first.policy, ReplicationPolicy::Identity { source_alias, .. } if source_alias == "A")
-    );
+    assert!(matches!(&first.policy, ReplicationPolicy::Identity { source_alias, .. } if source_alias == "A"));
     assert_eq!(second.policy.remote_topic("A", "t"), "A_t");
     assert_eq!(first.isolation, Isolation::ReadCommitted);
     assert_eq!(second.isolation, Isolation::ReadUncommitted);
@@ -182,31 +164,13 @@ refresh.topics.enabled = yes
         ("mm2.properties:2: A.bootstrap.servers = a: ", "host:port"),
         ("mm2.properties:4: topics = *: ", ".*"),
         ("mm2.properties:5: replication.factor = 0: ", "1 to 32767"),
-        (
-            "mm2.properties:6: A.consumer.auto.offset.reset = beginning: ",
-            "earliest, latest",
-        ),
-        (
-            "mm2.properties:7: A.consumer.fetch.min.bytes = 1k: ",
-            "0 to 2147483647",
-        ),
+        ("mm2.properties:6: A.consumer.auto.offset.reset = beginning: ", "earliest, latest"),
+        ("mm2.properties:7: A.consumer.fetch.min.bytes = 1k: ", "0 to 2147483647"),
         ("mm2.properties:8: B.producer.acks = 1: ", "all, -1"),
-        (
-            "mm2.properties:9: B.producer.max.in.flight.requests.per.connection = 6: ",
-            "1 to 5",
-        ),
-        (
-            "mm2.properties:10: towpath.memory.bytes = 64MiB: ",
-            "8388608",
-        ),
-        (
-            "mm2.properties:11: replication.policy.class = com.acme.Names: ",
-            "IdentityReplicationPolicy",
-        ),
-        (
-            "mm2.properties:12: refresh.topics.enabled = yes: ",
-            "true nor false",
-        ),
+        ("mm2.properties:9: B.producer.max.in.flight.requests.per.connection = 6: ", "1 to 5"),
+        ("mm2.properties:10: towpath.memory.bytes = 64MiB: ", "8388608"),
+        ("mm2.properties:11: replication.policy.class = com.acme.Names: ", "IdentityReplicationPolicy"),
+        ("mm2.properties:12: refresh.topics.enabled = yes: ", "true nor false"),
     ];
     assert_eq!(lines.len(), expected.len(), "{lines:#?}");
     for (line, (start, part)) in lines.iter().zip(expected) {
@@ -226,14 +190,9 @@ fn a_file_that_enables_nothing_is_refused() {
 
 #[test]
 fn flows_between_unknown_clusters_are_refused() {
-    let lines = bad(&small_with(
-        "A->C.enabled = true\nA->A.enabled = true\nB -> A.enabled = true",
-    ));
+    let lines = bad(&small_with("A->C.enabled = true\nA->A.enabled = true\nB -> A.enabled = true"));
     assert_eq!(lines.len(), 3, "{lines:#?}");
-    assert!(
-        lines[0].contains(":5:")
-            && lines[0].contains("unknown cluster in a flow: C; clusters names A, B")
-    );
+    assert!(lines[0].contains(":5:") && lines[0].contains("unknown cluster in a flow: C; clusters names A, B"));
     assert!(lines[1].contains(":6:") && lines[1].contains("two different clusters"));
     assert!(lines[2].contains(":7:") && lines[2].contains("first blank"));
     let off = note_on("A->C.enabled = false");
@@ -262,13 +221,8 @@ fn anything_but_plain_text_is_refused_where_it_counts() {
         assert!(lines[0].contains("not in this version yet"), "{}", lines[0]);
     }
     assert!(bad(&small_with("security.protocol = TLS"))[0].contains("not one of PLAINTEXT"));
-    assert_eq!(
-        notes(&good(&small_with("security.protocol = plaintext"))),
-        [""; 0]
-    );
-    good(&small_with(
-        "security.protocol = SSL\nA.security.protocol = PLAINTEXT\nB.security.protocol = PLAINTEXT",
-    ));
+    assert_eq!(notes(&good(&small_with("security.protocol = plaintext"))), [""; 0]);
+    good(&small_with("security.protocol = SSL\nA.security.protocol = PLAINTEXT\nB.security.protocol = PLAINTEXT"));
     let elsewhere = small_with("C.security.protocol = SSL").replace("A, B", "A, B, C");
     assert!(notes(&good(&elsewhere))[0].contains("takes part in no enabled flow"));
 }
@@ -276,21 +230,13 @@ fn anything_but_plain_text_is_refused_where_it_counts() {
 #[test]
 fn references_to_config_providers_are_never_taken_literally() {
     let lines = bad(&small_with("A.consumer.client.rack = ${env:RACK}"));
-    assert!(
-        lines[0].contains("${env:RACK} is not resolved"),
-        "{}",
-        lines[0]
-    );
+    assert!(lines[0].contains("${env:RACK} is not resolved"), "{}", lines[0]);
 }
 
 #[test]
 fn secrets_are_not_repeated() {
     let fault = Fault::of_entry(
-        &Entry {
-            line: 1,
-            key: "A.ssl.keystore.password".to_owned(),
-            value: "hunter2".to_owned(),
-        },
+        &Entry { line: 1, key: "A.ssl.keystore.password".to_owned(), value: "hunter2".to_owned() },
         "bad",
     );
     assert_eq!(fault.to_string(), "A.ssl.keystore.password = [hidden]: bad");
@@ -302,75 +248,36 @@ fn secrets_are_not_repeated() {
 fn every_other_key_is_named() {
     for (line, part) in [
         ("tasks.max = 4", "known to MirrorMaker, not yet used here"),
-        (
-            "A->B.sync.topic.acls.enabled = false",
-            "known to MirrorMaker, not yet used here",
-        ),
-        (
-            "B.exactly.once.source.support = enabled",
-            "known to MirrorMaker",
-        ),
+        ("A->B.sync.topic.acls.enabled = false", "known to MirrorMaker, not yet used here"),
+        ("B.exactly.once.source.support = enabled", "known to MirrorMaker"),
         ("A.consumer.max.poll.records = 5", "known to MirrorMaker"),
-        (
-            "A->B.producer.override.compression.type = zstd",
-            "forwarded as the source holds them",
-        ),
-        (
-            "offset.storage.cleanup.policy = compact",
-            "known to MirrorMaker",
-        ),
+        ("A->B.producer.override.compression.type = zstd", "forwarded as the source holds them"),
+        ("offset.storage.cleanup.policy = compact", "known to MirrorMaker"),
         ("A.sasl.jaas.config = x", "SASL is not in this version"),
         ("consumer.poll.timeout.ms = 5", "known to MirrorMaker"),
         ("topic = x", "did you mean topics?"),
         ("A->B.topics.exlude = x", "did you mean topics.exclude?"),
         ("A->B.topics.whitelist = x", "did you mean topics?"),
-        (
-            "towpath.memory.byte = 1",
-            "did you mean towpath.memory.bytes?",
-        ),
-        (
-            "A.consumer.fetch.max.byte = 1",
-            "did you mean fetch.max.bytes?",
-        ),
-        (
-            "something.else.entirely = 1",
-            "unknown, so it has no effect",
-        ),
+        ("towpath.memory.byte = 1", "did you mean towpath.memory.bytes?"),
+        ("A.consumer.fetch.max.byte = 1", "did you mean fetch.max.bytes?"),
+        ("something.else.entirely = 1", "unknown, so it has no effect"),
         ("A.topics = x", "write A->B.topics"),
-        (
-            "A->B.fetch.max.bytes = 1",
-            "write A.consumer.fetch.max.bytes",
-        ),
-        (
-            "A->B.towpath.memory.bytes = 1",
-            "write towpath.memory.bytes alone",
-        ),
+        ("A->B.fetch.max.bytes = 1", "write A.consumer.fetch.max.bytes"),
+        ("A->B.towpath.memory.bytes = 1", "write towpath.memory.bytes alone"),
         ("A.client.id = x", "A.consumer.client.id"),
-        (
-            "consumer.fetch.max.bytes = 1",
-            "write A.consumer.fetch.max.bytes",
-        ),
+        ("consumer.fetch.max.bytes = 1", "write A.consumer.fetch.max.bytes"),
         ("C.bootstrap.servers = c:1", "C is not in clusters (A, B)"),
         ("B->A.topics = x", "flow B->A is not enabled"),
         ("A->C.topics = x", "not in clusters"),
         ("A.producer.acks = 1", "no enabled flow writes to A"),
-        (
-            "B.consumer.fetch.max.bytes = 1",
-            "no enabled flow reads from B",
-        ),
+        ("B.consumer.fetch.max.bytes = 1", "no enabled flow reads from B"),
         ("topics.blacklist = x", "old name of topics.exclude"),
         ("topics = [[:alpha:]]+", "single characters"),
-        (
-            "A.consumer.fetch.max.bytes = 52428800",
-            "lowered to 16777216",
-        ),
+        ("A.consumer.fetch.max.bytes = 52428800", "lowered to 16777216"),
     ] {
         let note = note_on(line);
         let key = line.split_once(" = ").unwrap().0;
-        assert!(
-            note.starts_with(&format!("mm2.properties:5: {key}: ")),
-            "{note}"
-        );
+        assert!(note.starts_with(&format!("mm2.properties:5: {key}: ")), "{note}");
         assert!(note.contains(part), "{note}");
     }
 }
@@ -378,11 +285,7 @@ fn every_other_key_is_named() {
 #[test]
 fn quirks_of_mirrormaker_are_noted() {
     let blank = good(&SMALL.replace("enabled = true", "enabled = true  "));
-    assert!(
-        notes(&blank)[0].contains("blanks around the value"),
-        "{:?}",
-        notes(&blank)
-    );
+    assert!(notes(&blank)[0].contains("blanks around the value"), "{:?}", notes(&blank));
     let captured = SMALL.replace("A, B", "A, B, A.x");
     assert!(notes(&good(&captured))[0].contains("longer alias"));
     let twice = good(&small_with("topics = a\ntopics = b"));
@@ -398,9 +301,8 @@ fn settings_that_do_not_fit_together_are_refused() {
     let lines = bad(&small_with("towpath.session.timeout.ms = 6000"));
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert!(lines[0].contains("third of the session timeout"));
-    let group = bad(
-        "clusters=A,B,C\nbootstrap.servers=x:1\nA->B.enabled=true\nA->C.enabled=true\ntowpath.group.id=g\n",
-    );
+    let group =
+        bad("clusters=A,B,C\nbootstrap.servers=x:1\nA->B.enabled=true\nA->C.enabled=true\ntowpath.group.id=g\n");
     assert_eq!(group.len(), 1, "{group:?}");
     assert!(group[0].contains("same group g on A"), "{}", group[0]);
 }
@@ -438,12 +340,7 @@ fn every_key_of_the_table_has_an_effect() {
             Place::Flow => &["", "A->B."],
             Place::Consumer => &["A->B.source.consumer.", "A.consumer.", "A->B.consumer."],
             Place::Producer => &["A->B.producer.override.", "B.producer."],
-            Place::Connection => &[
-                "A.consumer.",
-                "B.producer.",
-                "A.admin.",
-                "A->B.target.admin.",
-            ],
+            Place::Connection => &["A.consumer.", "B.producer.", "A.admin.", "A->B.target.admin."],
         };
         for place in places {
             lines.push_str(&format!("{place}{name} = {value}\n"));
@@ -454,21 +351,10 @@ fn every_key_of_the_table_has_an_effect() {
     let defaults = effective(&good(SMALL).settings);
     let changed = effective(&loaded.settings);
     // Every printed setting differs from its default, except what cannot (acks, clusters, addresses, the switch).
-    let same: Vec<&str> = changed
-        .lines()
-        .filter(|line| !line.is_empty() && defaults.lines().any(|other| other == *line))
-        .collect();
-    let fixed = [
-        "clusters",
-        "enabled",
-        "cluster.bootstrap.servers",
-        "override.acks",
-    ];
-    assert!(
-        same.iter()
-            .all(|line| fixed.iter().any(|key| line.contains(&format!("{key} =")))),
-        "{same:#?}"
-    );
+    let same: Vec<&str> =
+        changed.lines().filter(|line| !line.is_empty() && defaults.lines().any(|other| other == *line)).collect();
+    let fixed = ["clusters", "enabled", "cluster.bootstrap.servers", "override.acks"];
+    assert!(same.iter().all(|line| fixed.iter().any(|key| line.contains(&format!("{key} =")))), "{same:#?}");
 }
 
 #[test]
@@ -490,40 +376,20 @@ fn the_effective_configuration_reads_back_as_itself() {
 fn a_file_that_cannot_be_read_is_named() {
     let error = load(Path::new("/nowhere/mm2.properties")).expect_err("there is none");
     let text = error.to_string();
-    assert!(
-        text.starts_with("/nowhere/mm2.properties: cannot be read: "),
-        "{text}"
-    );
+    assert!(text.starts_with("/nowhere/mm2.properties: cannot be read: "), "{text}");
     assert!(text.contains("give the path"), "{text}");
 }
 
 #[test]
 fn the_state_has_a_home() {
     let vars = |pairs: &'static [(&str, &str)]| {
-        move |name: &str| {
-            pairs
-                .iter()
-                .find(|(key, _)| *key == name)
-                .map(|(_, value)| PathBuf::from(value))
-        }
+        move |name: &str| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| PathBuf::from(value))
     };
     let dir = |root, pairs| Environment::new(root, vars(pairs)).state_dir;
-    assert_eq!(
-        dir(true, &[("HOME", "/root")]),
-        Some("/var/lib/towpath".into())
-    );
-    assert_eq!(
-        dir(false, &[("HOME", "/h")]),
-        Some("/h/.local/state/towpath".into())
-    );
-    assert_eq!(
-        dir(false, &[("HOME", "/h"), ("XDG_STATE_HOME", "/s")]),
-        Some("/s/towpath".into())
-    );
-    assert_eq!(
-        dir(false, &[("HOME", "/h"), ("XDG_STATE_HOME", "s")]),
-        Some("/h/.local/state/towpath".into())
-    );
+    assert_eq!(dir(true, &[("HOME", "/root")]), Some("/var/lib/towpath".into()));
+    assert_eq!(dir(false, &[("HOME", "/h")]), Some("/h/.local/state/towpath".into()));
+    assert_eq!(dir(false, &[("HOME", "/h"), ("XDG_STATE_HOME", "/s")]), Some("/s/towpath".into()));
+    assert_eq!(dir(false, &[("HOME", "/h"), ("XDG_STATE_HOME", "s")]), Some("/h/.local/state/towpath".into()));
     assert_eq!(dir(false, &[]), None);
     let errors = parse(SMALL.as_bytes(), "f", &Environment::default()).expect_err("no home");
     assert!(errors.to_string().contains("towpath.state.dir: missing"));

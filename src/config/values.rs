@@ -12,21 +12,14 @@ type Accepted = String;
 pub(super) fn integer(range: RangeInclusive<i64>) -> impl Fn(&str) -> Result<i64, Accepted> {
     move |text| {
         let number = text.trim().parse().ok();
-        number.filter(|n| range.contains(n)).ok_or_else(|| {
-            format!(
-                "not a whole number from {} to {}",
-                range.start(),
-                range.end()
-            )
-        })
+        number
+            .filter(|n| range.contains(n))
+            .ok_or_else(|| format!("not a whole number from {} to {}", range.start(), range.end()))
     }
 }
 
 /// A whole number that fits `T`, within bounds.
-pub(super) fn number<T: TryFrom<i64> + Into<i64> + Copy>(
-    low: T,
-    high: T,
-) -> impl Fn(&str) -> Result<T, Accepted> {
+pub(super) fn number<T: TryFrom<i64> + Into<i64> + Copy>(low: T, high: T) -> impl Fn(&str) -> Result<T, Accepted> {
     let parse = integer(low.into()..=high.into());
     move |text| {
         let number = parse(text)?;
@@ -84,11 +77,7 @@ pub(super) fn word<T: Copy>(words: &[(&'static str, T)]) -> impl Fn(&str) -> Res
 /// Text that is not empty.
 pub(super) fn text(text: &str) -> Result<String, Accepted> {
     let text = text.trim();
-    if text.is_empty() {
-        Err("empty".to_owned())
-    } else {
-        Ok(text.to_owned())
-    }
+    if text.is_empty() { Err("empty".to_owned()) } else { Ok(text.to_owned()) }
 }
 
 /// `host:port, …`, each with an optional `PROTOCOL://` before it that Kafka passes over as well.
@@ -112,10 +101,7 @@ fn address(item: &str) -> Result<HostPort, Accepted> {
     let legal = |c: char| c.is_ascii_alphanumeric() || "-._:%".contains(c);
     let port = port.parse().ok().filter(|port| *port != 0);
     match port {
-        Some(port) if !host.is_empty() && host.chars().all(legal) => Ok(HostPort {
-            host: host.to_owned(),
-            port,
-        }),
+        Some(port) if !host.is_empty() && host.chars().all(legal) => Ok(HostPort { host: host.to_owned(), port }),
         _ => Err(fault()),
     }
 }
@@ -126,11 +112,7 @@ pub(super) fn provider_reference(value: &str) -> Option<&str> {
     let (_, rest) = value.split_at(start);
     let end = rest.find('}')?;
     let (reference, after) = rest.split_at(end + 1);
-    if reference.contains(':') {
-        Some(reference)
-    } else {
-        provider_reference(after)
-    }
+    if reference.contains(':') { Some(reference) } else { provider_reference(after) }
 }
 
 #[cfg(test)]
@@ -139,16 +121,12 @@ mod tests {
 
     #[test]
     fn addresses_are_read_as_kafka_reads_them() {
-        let printed = |text: &str| {
-            addresses(text).map(|list| list.iter().map(ToString::to_string).collect::<Vec<_>>())
-        };
+        let printed = |text: &str| addresses(text).map(|list| list.iter().map(ToString::to_string).collect::<Vec<_>>());
         assert_eq!(
             printed(" a:1 ,b.c-d:9092,[::1]:3, PLAINTEXT://h:4").unwrap(),
             ["a:1", "b.c-d:9092", "[::1]:3", "h:4"]
         );
-        for bad in [
-            "", "a", "a:", ":1", "a:0", "a:65536", "::1:9092", "a:1,", "a b:1", "a:1 # x",
-        ] {
+        for bad in ["", "a", "a:", ":1", "a:0", "a:65536", "::1:9092", "a:1,", "a b:1", "a:1 # x"] {
             assert!(addresses(bad).is_err(), "{bad:?}");
         }
     }
@@ -162,10 +140,7 @@ mod tests {
     #[test]
     fn provider_references_are_found() {
         assert_eq!(provider_reference("x${env:PW}y"), Some("${env:PW}"));
-        assert_eq!(
-            provider_reference("${A} ${file:/x:pw}"),
-            Some("${file:/x:pw}")
-        );
+        assert_eq!(provider_reference("${A} ${file:/x:pw}"), Some("${file:/x:pw}"));
         assert_eq!(provider_reference("${A} a{1:2}"), None);
     }
 }

@@ -89,11 +89,7 @@ impl Anchor {
             self.identity.producer_epoch,
             self.position.next_sequence,
             if self.shape.read_committed { 'c' } else { 'u' },
-            if self.shape.sealed_append_time {
-                's'
-            } else {
-                'o'
-            },
+            if self.shape.sealed_append_time { 's' } else { 'o' },
             self.state,
         )
     }
@@ -106,9 +102,7 @@ impl Anchor {
         let mut words = metadata.split_ascii_whitespace();
         let version = words.next().unwrap_or_default();
         if version != VERSION {
-            return Err(AnchorError::Version {
-                found: version.chars().take(40).collect(),
-            });
+            return Err(AnchorError::Version { found: version.chars().take(40).collect() });
         }
         if target_next < 0 {
             return Err(AnchorError::Offset(target_next));
@@ -126,10 +120,8 @@ impl Anchor {
         }
         let source_next: i64 = parse("s", word("s")?)?;
         let next_sequence: i32 = parse("q", word("q")?)?;
-        let identity = ProducerIdentity {
-            producer_id: parse("p", word("p")?)?,
-            producer_epoch: parse("pe", word("pe")?)?,
-        };
+        let identity =
+            ProducerIdentity { producer_id: parse("p", word("p")?)?, producer_epoch: parse("pe", word("pe")?)? };
         if source_next < 0 {
             return Err(AnchorError::Word { word: "s" });
         }
@@ -140,30 +132,14 @@ impl Anchor {
             return Err(AnchorError::Word { word: "p" });
         }
         let shape = match word("m")? {
-            "co" => Shape {
-                read_committed: true,
-                sealed_append_time: false,
-            },
-            "cs" => Shape {
-                read_committed: true,
-                sealed_append_time: true,
-            },
-            "uo" => Shape {
-                read_committed: false,
-                sealed_append_time: false,
-            },
-            "us" => Shape {
-                read_committed: false,
-                sealed_append_time: true,
-            },
+            "co" => Shape { read_committed: true, sealed_append_time: false },
+            "cs" => Shape { read_committed: true, sealed_append_time: true },
+            "uo" => Shape { read_committed: false, sealed_append_time: false },
+            "us" => Shape { read_committed: false, sealed_append_time: true },
             _ => return Err(AnchorError::Word { word: "m" }),
         };
         Ok(Self {
-            position: Position {
-                source_next,
-                target_next,
-                next_sequence,
-            },
+            position: Position { source_next, target_next, next_sequence },
             source_topic_id: parse("i", word("i")?)?,
             target_topic_id: parse("t", word("t")?)?,
             leader_epoch: LeaderEpoch(parse("e", word("e")?)?),
@@ -188,22 +164,12 @@ mod tests {
             any::<(bool, bool)>(),
         )
             .prop_map(|(position, topic, identity, shape)| Anchor {
-                position: Position {
-                    source_next: position.0,
-                    target_next: position.1,
-                    next_sequence: position.2,
-                },
-                source_topic_id: TopicId(topic.0),
-                target_topic_id: TopicId(topic.1),
+                position: Position { source_next: position.0, target_next: position.1, next_sequence: position.2 },
+                source_topic_id: TopicId::new(topic.0),
+                target_topic_id: TopicId::new(topic.1),
                 leader_epoch: LeaderEpoch(topic.2),
-                identity: ProducerIdentity {
-                    producer_id: identity.0,
-                    producer_epoch: identity.1,
-                },
-                shape: Shape {
-                    read_committed: shape.0,
-                    sealed_append_time: shape.1,
-                },
+                identity: ProducerIdentity { producer_id: identity.0, producer_epoch: identity.1 },
+                shape: Shape { read_committed: shape.0, sealed_append_time: shape.1 },
                 state: "held-by-transaction".into(),
             })
     }
@@ -232,21 +198,11 @@ mod tests {
 
     #[test]
     fn another_programs_commit_is_named_not_ignored() {
-        assert_eq!(
-            Anchor::from_commit(5, ""),
-            Err(AnchorError::Version {
-                found: String::new()
-            })
-        );
+        assert_eq!(Anchor::from_commit(5, ""), Err(AnchorError::Version { found: String::new() }));
         assert_eq!(
             Anchor::from_commit(5, "towpath-anchor-2 s=1"),
-            Err(AnchorError::Version {
-                found: "towpath-anchor-2".into()
-            })
+            Err(AnchorError::Version { found: "towpath-anchor-2".into() })
         );
-        assert_eq!(
-            Anchor::from_commit(5, "towpath-anchor-1 s=1 q=1 p=5"),
-            Err(AnchorError::Word { word: "pe" })
-        );
+        assert_eq!(Anchor::from_commit(5, "towpath-anchor-1 s=1 q=1 p=5"), Err(AnchorError::Word { word: "pe" }));
     }
 }

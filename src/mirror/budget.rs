@@ -19,11 +19,7 @@ impl Account {
     /// An account of `limit` bytes.
     #[must_use]
     pub fn new(limit: usize) -> Rc<Self> {
-        Rc::new(Self {
-            limit,
-            used: Cell::new(0),
-            returned: Cell::new(false),
-        })
+        Rc::new(Self { limit, used: Cell::new(0), returned: Cell::new(false) })
     }
 
     /// Bytes held.
@@ -54,10 +50,7 @@ impl Account {
     }
 
     fn refund(&self, bytes: usize) {
-        debug_assert!(
-            self.used.get() >= bytes,
-            "an account was refunded more than it was charged"
-        );
+        debug_assert!(self.used.get() >= bytes, "an account was refunded more than it was charged");
         self.used.set(self.used.get().saturating_sub(bytes));
         self.returned.set(true);
     }
@@ -75,10 +68,7 @@ impl Charge {
     #[must_use]
     pub fn new(account: &Rc<Account>, bytes: usize) -> Self {
         account.charge(bytes);
-        Self {
-            account: account.clone(),
-            bytes,
-        }
+        Self { account: account.clone(), bytes }
     }
 
     /// Makes the charge what was really used.

@@ -28,12 +28,7 @@ pub(super) struct IdentityOf<'a> {
 pub(super) fn identity(of: IdentityOf<'_>) -> ProducerIdentity {
     let mut hash = Sha256::new();
     // Lengths keep neighbours apart: ("a", "bc") is not ("ab", "c").
-    for part in [
-        of.source_cluster,
-        of.target_cluster,
-        of.flow,
-        of.partition.topic.as_str(),
-    ] {
+    for part in [of.source_cluster, of.target_cluster, of.flow, of.partition.topic.as_str()] {
         hash.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
         hash.update(part.as_bytes());
     }
@@ -45,10 +40,7 @@ pub(super) fn identity(of: IdentityOf<'_>) -> ProducerIdentity {
         *to = *from;
     }
     let low = i64::from_be_bytes(first) & ((1 << 62) - 1);
-    ProducerIdentity {
-        producer_id: low | (1 << 62),
-        producer_epoch: 0,
-    }
+    ProducerIdentity { producer_id: low | (1 << 62), producer_epoch: 0 }
 }
 
 #[cfg(test)]
@@ -58,14 +50,8 @@ mod tests {
 
     #[test]
     fn an_identity_is_above_two_to_the_62_and_differs_by_every_part() {
-        let partition = TopicPartition {
-            topic: TopicName::new("orders"),
-            partition: PartitionId(3),
-        };
-        let neighbour = TopicPartition {
-            topic: TopicName::new("orders"),
-            partition: PartitionId(4),
-        };
+        let partition = TopicPartition { topic: TopicName::new("orders"), partition: PartitionId(3) };
+        let neighbour = TopicPartition { topic: TopicName::new("orders"), partition: PartitionId(4) };
         let base = IdentityOf {
             source_cluster: "aa",
             target_cluster: "bb",
@@ -75,33 +61,15 @@ mod tests {
         };
         let all = [
             identity(base),
-            identity(IdentityOf {
-                source_cluster: "a",
-                target_cluster: "abb",
-                ..base
-            }),
-            identity(IdentityOf {
-                flow: "a->c",
-                ..base
-            }),
-            identity(IdentityOf {
-                partition: &neighbour,
-                ..base
-            }),
+            identity(IdentityOf { source_cluster: "a", target_cluster: "abb", ..base }),
+            identity(IdentityOf { flow: "a->c", ..base }),
+            identity(IdentityOf { partition: &neighbour, ..base }),
         ];
         for (index, one) in all.iter().enumerate() {
             assert!(one.producer_id >= 1 << 62);
             assert_eq!(one.producer_epoch, 0);
-            assert!(
-                all.iter()
-                    .skip(index + 1)
-                    .all(|other| other.producer_id != one.producer_id)
-            );
+            assert!(all.iter().skip(index + 1).all(|other| other.producer_id != one.producer_id));
         }
-        assert_eq!(
-            identity(base),
-            identity(base),
-            "a restart must find the same identity"
-        );
+        assert_eq!(identity(base), identity(base), "a restart must find the same identity");
     }
 }

@@ -15,9 +15,8 @@ use tracing::{debug, info, warn};
 
 use super::{
     lease::{
-        Action, CommitAnswer, CoordinatorAnswer, Credentials, JoinAnswer, JoinedMember,
-        LEASE_PROTOCOL_NAME, LEASE_PROTOCOL_TYPE, Lease, LeaseLost, LeaseState, Link, RevokeReason,
-        SlotSet, Ticket, slot_of,
+        Action, CommitAnswer, CoordinatorAnswer, Credentials, JoinAnswer, JoinedMember, LEASE_PROTOCOL_NAME,
+        LEASE_PROTOCOL_TYPE, Lease, LeaseLost, LeaseState, Link, RevokeReason, SlotSet, Ticket, slot_of,
     },
     report::LeaseClock,
 };
@@ -46,63 +45,25 @@ pub(crate) type Committed = Result<BTreeMap<TopicPartition, ErrorCode>, String>;
 /// What the flow asks of the lease.
 pub(crate) enum LeaseCommand {
     /// Commit anchors in the member's name.
-    Commit {
-        offsets: Vec<OffsetToCommit>,
-        reply: oneshot::Sender<Committed>,
-    },
+    Commit { offsets: Vec<OffsetToCommit>, reply: oneshot::Sender<Committed> },
     /// These are no longer copied.
     Revoked(SlotSet),
 }
 
 enum LinkRequest {
-    Join {
-        ticket: Ticket,
-        join: JoinRequest,
-    },
-    Sync {
-        ticket: Ticket,
-        generation: i32,
-        member_id: String,
-        assignments: Vec<(String, bytes::Bytes)>,
-    },
-    Heartbeat {
-        ticket: Ticket,
-        generation: i32,
-        member_id: String,
-    },
-    Leave {
-        member_id: String,
-    },
-    Commit {
-        credentials: Credentials,
-        offsets: Vec<OffsetToCommit>,
-        reply: Option<oneshot::Sender<Committed>>,
-    },
+    Join { ticket: Ticket, join: JoinRequest },
+    Sync { ticket: Ticket, generation: i32, member_id: String, assignments: Vec<(String, bytes::Bytes)> },
+    Heartbeat { ticket: Ticket, generation: i32, member_id: String },
+    Leave { member_id: String },
+    Commit { credentials: Credentials, offsets: Vec<OffsetToCommit>, reply: Option<oneshot::Sender<Committed>> },
 }
 
 enum Event {
     Coordinator(CoordinatorAnswer),
-    Join {
-        ticket: Ticket,
-        sent_at: Instant,
-        answer: JoinAnswer,
-    },
-    Sync {
-        ticket: Ticket,
-        sent_at: Instant,
-        error_code: i16,
-        assignment: bytes::Bytes,
-    },
-    Heartbeat {
-        ticket: Ticket,
-        sent_at: Instant,
-        error_code: i16,
-    },
-    Commit {
-        sent_at: Instant,
-        answer: CommitAnswer,
-        committed: Vec<OffsetToCommit>,
-    },
+    Join { ticket: Ticket, sent_at: Instant, answer: JoinAnswer },
+    Sync { ticket: Ticket, sent_at: Instant, error_code: i16, assignment: bytes::Bytes },
+    Heartbeat { ticket: Ticket, sent_at: Instant, error_code: i16 },
+    Commit { sent_at: Instant, answer: CommitAnswer, committed: Vec<OffsetToCommit> },
     Lost(Link, String),
 }
 
@@ -187,14 +148,7 @@ impl Driver {
         while let Some(action) = self.lease.poll_action() {
             match action {
                 Action::FindCoordinator { ticket } => self.find_coordinator(ticket),
-                Action::Join {
-                    ticket,
-                    member_id,
-                    instance_id,
-                    metadata,
-                    session_timeout,
-                    rebalance_timeout,
-                } => {
+                Action::Join { ticket, member_id, instance_id, metadata, session_timeout, rebalance_timeout } => {
                     let join = JoinRequest {
                         member_id,
                         instance_id,
@@ -206,43 +160,15 @@ impl Driver {
                     };
                     self.request(Link::Join, LinkRequest::Join { ticket, join });
                 }
-                Action::Sync {
-                    ticket,
-                    generation,
-                    member_id,
-                    assignments,
-                } => {
-                    self.request(
-                        Link::Join,
-                        LinkRequest::Sync {
-                            ticket,
-                            generation,
-                            member_id,
-                            assignments,
-                        },
-                    );
+                Action::Sync { ticket, generation, member_id, assignments } => {
+                    self.request(Link::Join, LinkRequest::Sync { ticket, generation, member_id, assignments });
                 }
-                Action::Heartbeat {
-                    ticket,
-                    generation,
-                    member_id,
-                } => {
-                    self.request(
-                        Link::Work,
-                        LinkRequest::Heartbeat {
-                            ticket,
-                            generation,
-                            member_id,
-                        },
-                    );
+                Action::Heartbeat { ticket, generation, member_id } => {
+                    self.request(Link::Work, LinkRequest::Heartbeat { ticket, generation, member_id });
                 }
                 Action::ProveByCommit { credentials } => match self.provable.clone() {
                     Some(offset) => {
-                        let commit = LinkRequest::Commit {
-                            credentials,
-                            offsets: vec![offset],
-                            reply: None,
-                        };
+                        let commit = LinkRequest::Commit { credentials, offsets: vec![offset], reply: None };
                         self.request(Link::Work, commit);
                     }
                     None => self.lease.handle_nothing_to_commit(Instant::now()),
@@ -251,10 +177,7 @@ impl Driver {
                 Action::Own(slots) => over |= self.flow.send(LeaseEvent::Own(slots)).await.is_err(),
                 Action::Revoke { slots, why } => {
                     if let Some(provable) = &self.provable {
-                        let slot = slot_of(
-                            provable.partition.topic.as_str(),
-                            provable.partition.partition.0,
-                        );
+                        let slot = slot_of(provable.partition.topic.as_str(), provable.partition.partition.0);
                         if slots.contains(slot) {
                             // Another worker may commit it next; ours must not go on top of that.
                             self.provable = None;
@@ -262,15 +185,9 @@ impl Driver {
                     }
                     // Nothing may be sent for slots that may be somebody else's already.
                     self.clock.set(self.lease.proof_until());
-                    over |= self
-                        .flow
-                        .send(LeaseEvent::Revoke(slots, why))
-                        .await
-                        .is_err();
+                    over |= self.flow.send(LeaseEvent::Revoke(slots, why)).await.is_err();
                 }
-                Action::Leave { member_id, .. } => {
-                    self.request(Link::Join, LinkRequest::Leave { member_id })
-                }
+                Action::Leave { member_id, .. } => self.request(Link::Join, LinkRequest::Leave { member_id }),
                 Action::Stop(why) => {
                     self.clock.set(None);
                     let _ = self.flow.send(LeaseEvent::Lost(why)).await;
@@ -287,21 +204,13 @@ impl Driver {
         let state = self.lease.state(Instant::now());
         let (text, alarming) = match &state {
             LeaseState::Joining { .. } => ("joining".to_owned(), false),
-            LeaseState::Refused { error_code, remedy } => (
-                format!("refused with {}: {remedy}", ErrorCode(*error_code)),
-                true,
-            ),
-            LeaseState::Held { slots, .. } => {
-                (format!("held ({} of 240 slots)", slots.len()), false)
+            LeaseState::Refused { error_code, remedy } => {
+                (format!("refused with {}: {remedy}", ErrorCode(*error_code)), true)
             }
+            LeaseState::Held { slots, .. } => (format!("held ({} of 240 slots)", slots.len()), false),
             LeaseState::Rebalancing { .. } => ("rebalancing".to_owned(), false),
-            LeaseState::Lapsed { .. } => (
-                "lapsed: nothing is sent until membership is proven again".to_owned(),
-                true,
-            ),
-            LeaseState::CoordinatorUnavailable { .. } => {
-                ("the group's coordinator is unavailable".to_owned(), true)
-            }
+            LeaseState::Lapsed { .. } => ("lapsed: nothing is sent until membership is proven again".to_owned(), true),
+            LeaseState::CoordinatorUnavailable { .. } => ("the group's coordinator is unavailable".to_owned(), true),
             LeaseState::Stopped { reason } => (reason.to_string(), true),
         };
         if text != self.shown {
@@ -315,11 +224,7 @@ impl Driver {
     }
 
     fn find_coordinator(&mut self, ticket: Ticket) {
-        let (cluster, group, events) = (
-            self.cluster.clone(),
-            self.group.clone(),
-            self.events.clone(),
-        );
+        let (cluster, group, events) = (self.cluster.clone(), self.group.clone(), self.events.clone());
         tokio::task::spawn_local(async move {
             let result = match cluster.coordinator(&group).await {
                 Ok(id) => Ok(id.0),
@@ -328,12 +233,7 @@ impl Driver {
                     Err(error.code().map(|code| code.0))
                 }
             };
-            let _ = events
-                .send((
-                    None,
-                    Event::Coordinator(CoordinatorAnswer { ticket, result }),
-                ))
-                .await;
+            let _ = events.send((None, Event::Coordinator(CoordinatorAnswer { ticket, result }))).await;
         });
     }
 
@@ -355,19 +255,9 @@ impl Driver {
                 self.events.clone(),
             );
             let task = tokio::task::spawn_local(served).abort_handle();
-            self.links.insert(
-                index(link),
-                LinkTask {
-                    requests,
-                    task,
-                    incarnation: self.incarnations,
-                },
-            );
+            self.links.insert(index(link), LinkTask { requests, task, incarnation: self.incarnations });
         }
-        let full = self
-            .links
-            .get(&index(link))
-            .is_some_and(|task| task.requests.try_send(request).is_err());
+        let full = self.links.get(&index(link)).is_some_and(|task| task.requests.try_send(request).is_err());
         if full {
             // The link's task is gone or stuck; both end it.
             self.disconnect(link);
@@ -395,33 +285,14 @@ impl Driver {
                 }
                 self.lease.handle_coordinator(now, answer);
             }
-            Event::Join {
-                ticket,
-                sent_at,
-                answer,
-            } => self.lease.handle_join(now, ticket, sent_at, answer),
-            Event::Sync {
-                ticket,
-                sent_at,
-                error_code,
-                assignment,
-            } => {
-                self.lease
-                    .handle_sync(now, ticket, sent_at, error_code, &assignment);
+            Event::Join { ticket, sent_at, answer } => self.lease.handle_join(now, ticket, sent_at, answer),
+            Event::Sync { ticket, sent_at, error_code, assignment } => {
+                self.lease.handle_sync(now, ticket, sent_at, error_code, &assignment);
             }
-            Event::Heartbeat {
-                ticket,
-                sent_at,
-                error_code,
-            } => {
-                self.lease
-                    .handle_heartbeat(now, ticket, sent_at, error_code);
+            Event::Heartbeat { ticket, sent_at, error_code } => {
+                self.lease.handle_heartbeat(now, ticket, sent_at, error_code);
             }
-            Event::Commit {
-                sent_at,
-                answer,
-                committed,
-            } => {
+            Event::Commit { sent_at, answer, committed } => {
                 if answer.error_code == 0
                     && let Some(last) = committed.into_iter().last()
                 {
@@ -441,19 +312,10 @@ impl Driver {
         match command {
             LeaseCommand::Commit { offsets, reply } => match self.lease.commit_credentials() {
                 Some(credentials) => {
-                    self.request(
-                        Link::Work,
-                        LinkRequest::Commit {
-                            credentials,
-                            offsets,
-                            reply: Some(reply),
-                        },
-                    );
+                    self.request(Link::Work, LinkRequest::Commit { credentials, offsets, reply: Some(reply) });
                 }
                 None => {
-                    let _ = reply.send(Err(
-                        "this worker is no member of the lease group just now".into()
-                    ));
+                    let _ = reply.send(Err("this worker is no member of the lease group just now".into()));
                 }
             },
             LeaseCommand::Revoked(slots) => self.lease.handle_revoked(Instant::now(), slots),
@@ -488,42 +350,29 @@ async fn serve(
     while let Some(request) = queue.recv().await {
         let sent_at = Instant::now();
         let event = match request {
-            LinkRequest::Join { ticket, join } => {
-                connection.join(join).await.map(|answer| Event::Join {
-                    ticket,
-                    sent_at,
-                    answer: JoinAnswer {
-                        error_code: answer.error_code.0,
-                        generation: answer.generation,
-                        protocol_name: answer.protocol_name.unwrap_or_default(),
-                        leader: answer.leader,
-                        member_id: answer.member_id,
-                        members: answer
-                            .members
-                            .into_iter()
-                            .map(|(member_id, instance_id, metadata)| JoinedMember {
-                                member_id,
-                                instance_id: instance_id.unwrap_or_default(),
-                                metadata,
-                            })
-                            .collect(),
-                        skip_assignment: answer.skip_assignment,
-                    },
-                })
-            }
-            LinkRequest::Sync {
+            LinkRequest::Join { ticket, join } => connection.join(join).await.map(|answer| Event::Join {
                 ticket,
-                generation,
-                member_id,
-                assignments,
-            } => connection
-                .sync(
-                    (LEASE_PROTOCOL_TYPE, LEASE_PROTOCOL_NAME),
-                    generation,
-                    &member_id,
-                    &instance_id,
-                    assignments,
-                )
+                sent_at,
+                answer: JoinAnswer {
+                    error_code: answer.error_code.0,
+                    generation: answer.generation,
+                    protocol_name: answer.protocol_name.unwrap_or_default(),
+                    leader: answer.leader,
+                    member_id: answer.member_id,
+                    members: answer
+                        .members
+                        .into_iter()
+                        .map(|(member_id, instance_id, metadata)| JoinedMember {
+                            member_id,
+                            instance_id: instance_id.unwrap_or_default(),
+                            metadata,
+                        })
+                        .collect(),
+                    skip_assignment: answer.skip_assignment,
+                },
+            }),
+            LinkRequest::Sync { ticket, generation, member_id, assignments } => connection
+                .sync((LEASE_PROTOCOL_TYPE, LEASE_PROTOCOL_NAME), generation, &member_id, &instance_id, assignments)
                 .await
                 .map(|answer| Event::Sync {
                     ticket,
@@ -531,64 +380,30 @@ async fn serve(
                     error_code: answer.error_code.0,
                     assignment: answer.assignment,
                 }),
-            LinkRequest::Heartbeat {
-                ticket,
-                generation,
-                member_id,
-            } => connection
+            LinkRequest::Heartbeat { ticket, generation, member_id } => connection
                 .heartbeat(generation, &member_id, &instance_id)
                 .await
-                .map(|code| Event::Heartbeat {
-                    ticket,
-                    sent_at,
-                    error_code: code.0,
-                }),
+                .map(|code| Event::Heartbeat { ticket, sent_at, error_code: code.0 }),
             LinkRequest::Leave { member_id } => {
                 // Best effort: the session timeout does the same, later.
                 let _ = connection.leave(&member_id, &instance_id).await;
                 continue;
             }
-            LinkRequest::Commit {
-                credentials,
-                offsets,
-                reply,
-            } => {
+            LinkRequest::Commit { credentials, offsets, reply } => {
                 let result = connection
-                    .commit(
-                        credentials.generation,
-                        &credentials.member_id,
-                        Some(&instance_id),
-                        &offsets,
-                    )
+                    .commit(credentials.generation, &credentials.member_id, Some(&instance_id), &offsets)
                     .await;
                 let (answer, reported) = match result {
                     Ok(codes) => {
                         let good = codes.is_empty() || codes.values().any(|code| code.is_none());
-                        let first_bad = codes
-                            .values()
-                            .find(|code| !code.is_none())
-                            .map_or(0, |code| code.0);
+                        let first_bad = codes.values().find(|code| !code.is_none()).map_or(0, |code| code.0);
                         let error_code = if good { 0 } else { first_bad };
                         let durable = offsets
                             .into_iter()
-                            .filter(|offset| {
-                                codes
-                                    .get(&offset.partition)
-                                    .is_some_and(|code| code.is_none())
-                            })
+                            .filter(|offset| codes.get(&offset.partition).is_some_and(|code| code.is_none()))
                             .collect();
-                        let answer = CommitAnswer {
-                            credentials,
-                            error_code,
-                        };
-                        (
-                            Ok(Event::Commit {
-                                sent_at,
-                                answer,
-                                committed: durable,
-                            }),
-                            Ok(codes),
-                        )
+                        let answer = CommitAnswer { credentials, error_code };
+                        (Ok(Event::Commit { sent_at, answer, committed: durable }), Ok(codes))
                     }
                     Err(error) => (Err(error.clone()), Err(error.to_string())),
                 };

@@ -56,34 +56,18 @@ impl Lookups {
 struct Connections(BTreeMap<BrokerId, Connection>);
 
 impl Connections {
-    async fn to(
-        &mut self,
-        shard: &Shard,
-        broker: BrokerId,
-        source: bool,
-    ) -> Result<Connection, String> {
+    async fn to(&mut self, shard: &Shard, broker: BrokerId, source: bool) -> Result<Connection, String> {
         if let Some(connection) = self.0.get(&broker)
             && !connection.is_ended()
         {
             return Ok(connection.clone());
         }
-        let snapshot = if source {
-            shard.source()
-        } else {
-            shard.target()
-        };
+        let snapshot = if source { shard.source() } else { shard.target() };
         let endpoint = snapshot
             .endpoint(broker)
             .ok_or_else(|| format!("broker {} is not part of the cluster just now", broker.0))?;
-        let dialer: &Dialer = if source {
-            &shard.source_dialer
-        } else {
-            &shard.target_dialer
-        };
-        let (connection, _) = dialer
-            .dial(&endpoint.host, endpoint.port)
-            .await
-            .map_err(|error| error.to_string())?;
+        let dialer: &Dialer = if source { &shard.source_dialer } else { &shard.target_dialer };
+        let (connection, _) = dialer.dial(&endpoint.host, endpoint.port).await.map_err(|error| error.to_string())?;
         self.0.insert(broker, connection.clone());
         Ok(connection)
     }
@@ -120,12 +104,8 @@ pub(crate) async fn run(shard: Rc<Shard>) {
                     copy,
                     source: spec.source.clone(),
                     target: spec.target.clone(),
-                    source_leader: sources
-                        .leader(&spec.source)
-                        .and_then(|leader| leader.leader),
-                    target_leader: targets
-                        .leader(&spec.target)
-                        .and_then(|leader| leader.leader),
+                    source_leader: sources.leader(&spec.source).and_then(|leader| leader.leader),
+                    target_leader: targets.leader(&spec.target).and_then(|leader| leader.leader),
                     what,
                 })
             });
@@ -134,10 +114,7 @@ pub(crate) async fn run(shard: Rc<Shard>) {
                 LocateAsk::Ends { source: true, .. } | LocateAsk::Source => ask.source_leader,
                 _ => None,
             };
-            rounds
-                .entry((source, ask.target_leader))
-                .or_default()
-                .push(ask);
+            rounds.entry((source, ask.target_leader)).or_default().push(ask);
         }
         for (_, mut asks) in rounds {
             while !asks.is_empty() {
@@ -176,9 +153,7 @@ async fn round(shard: &Rc<Shard>, asks: Vec<Ask>) {
         for ask in &source_only {
             match found.as_ref().map(|found| found.get(&ask.source)) {
                 Ok(Some(ends)) => {
-                    shard.with(ask.copy, |entry, now| {
-                        entry.machine.handle_source_ends(now, *ends)
-                    });
+                    shard.with(ask.copy, |entry, now| entry.machine.handle_source_ends(now, *ends));
                 }
                 // The fetch is on hold; its next failure asks again.
                 Ok(None) => shard.refresh_source(),
@@ -194,12 +169,7 @@ async fn round(shard: &Rc<Shard>, asks: Vec<Ask>) {
     }
 }
 
-async fn locate(
-    shard: &Rc<Shard>,
-    sources: &mut Connections,
-    targets: &mut Connections,
-    asks: &[Ask],
-) {
+async fn locate(shard: &Rc<Shard>, sources: &mut Connections, targets: &mut Connections, asks: &[Ask]) {
     let failed = |copy: CopyId| {
         shard.with(copy, |entry, now| entry.machine.handle_locate_failed(now));
     };
@@ -223,13 +193,7 @@ async fn locate(
     let source = if wanted.is_empty() {
         Ok(BTreeMap::new())
     } else {
-        source_ends(
-            shard,
-            sources,
-            asks.first().and_then(|ask| ask.source_leader),
-            &wanted,
-        )
-        .await
+        source_ends(shard, sources, asks.first().and_then(|ask| ask.source_leader), &wanted).await
     };
     let source = match source {
         Ok(found) => found,
@@ -241,33 +205,17 @@ async fn locate(
         }
     };
     for ask in asks {
-        let LocateAsk::Ends {
-            source: needs_source,
-            identity,
-        } = ask.what
-        else {
+        let LocateAsk::Ends { source: needs_source, identity } = ask.what else {
             continue;
         };
         let found = source.get(&ask.source).copied();
         match ends.get(&ask.target) {
             Some(target) if found.is_some() || !needs_source => {
-                let producer = producers
-                    .as_ref()
-                    .map_or(ProducerAnswer::Unknown, |producers| {
-                        producers
-                            .get(&ask.target)
-                            .map_or(ProducerAnswer::Unknown, |states| {
-                                answer_of(states, identity)
-                            })
-                    });
-                let located = Located {
-                    source: found,
-                    target: *target,
-                    producer,
-                };
-                shard.with(ask.copy, |entry, now| {
-                    entry.machine.handle_located(now, located)
+                let producer = producers.as_ref().map_or(ProducerAnswer::Unknown, |producers| {
+                    producers.get(&ask.target).map_or(ProducerAnswer::Unknown, |states| answer_of(states, identity))
                 });
+                let located = Located { source: found, target: *target, producer };
+                shard.with(ask.copy, |entry, now| entry.machine.handle_located(now, located));
             }
             _ => failed(ask.copy),
         }
@@ -275,13 +223,9 @@ async fn locate(
 }
 
 fn answer_of(states: &[ProducerState], identity: ProducerIdentity) -> ProducerAnswer {
-    states
-        .iter()
-        .find(|state| state.producer_id == identity.producer_id)
-        .map_or(ProducerAnswer::Absent, |state| ProducerAnswer::Known {
-            producer_epoch: state.producer_epoch,
-            last_sequence: state.last_sequence,
-        })
+    states.iter().find(|state| state.producer_id == identity.producer_id).map_or(ProducerAnswer::Absent, |state| {
+        ProducerAnswer::Known { producer_epoch: state.producer_epoch, last_sequence: state.last_sequence }
+    })
 }
 
 async fn source_ends(
@@ -295,18 +239,12 @@ async fn source_ends(
     let ask = |query| {
         let connection = connection.clone();
         async move {
-            list_offsets(&connection, query, partitions, shard.request_timeout)
-                .await
-                .map_err(|error| error.to_string())
+            list_offsets(&connection, query, partitions, shard.request_timeout).await.map_err(|error| error.to_string())
         }
     };
     let start = ask(OffsetQuery::Start).await?;
     let high = ask(OffsetQuery::HighWatermark).await?;
-    let stable = if shard.read_committed {
-        ask(OffsetQuery::LastStable).await?
-    } else {
-        high.clone()
-    };
+    let stable = if shard.read_committed { ask(OffsetQuery::LastStable).await? } else { high.clone() };
     let mut found = BTreeMap::new();
     for partition in partitions {
         if let (Some(start), Some(high), Some(stable)) = (
@@ -316,21 +254,14 @@ async fn source_ends(
         ) {
             found.insert(
                 partition.clone(),
-                SourceEnds {
-                    start,
-                    readable_end: stable,
-                    high_watermark: high.max(stable),
-                },
+                SourceEnds { start, readable_end: stable, high_watermark: high.max(stable) },
             );
         }
     }
     Ok(found)
 }
 
-type TargetAnswers = (
-    BTreeMap<TopicPartition, TargetEnds>,
-    Option<BTreeMap<TopicPartition, Vec<ProducerState>>>,
-);
+type TargetAnswers = (BTreeMap<TopicPartition, TargetEnds>, Option<BTreeMap<TopicPartition, Vec<ProducerState>>>);
 
 async fn target_ends(
     shard: &Rc<Shard>,
@@ -343,9 +274,7 @@ async fn target_ends(
     let ask = |query| {
         let connection = connection.clone();
         async move {
-            list_offsets(&connection, query, partitions, shard.request_timeout)
-                .await
-                .map_err(|error| error.to_string())
+            list_offsets(&connection, query, partitions, shard.request_timeout).await.map_err(|error| error.to_string())
         }
     };
     let start = ask(OffsetQuery::Start).await?;
@@ -354,9 +283,7 @@ async fn target_ends(
     let end = ask(OffsetQuery::End).await?;
     let high = ask(OffsetQuery::HighWatermark).await?;
     // Brokers before 2.8 do not know it, others may forbid it: then the tail's headers are read instead.
-    let producers = describe_producers(&connection, partitions, shard.request_timeout)
-        .await
-        .ok();
+    let producers = describe_producers(&connection, partitions, shard.request_timeout).await.ok();
     let mut found = BTreeMap::new();
     for partition in partitions {
         if let (Some(start), Some(end), Some(high_watermark)) = (
@@ -364,14 +291,7 @@ async fn target_ends(
             good(shard, &end, partition, false),
             good(shard, &high, partition, false),
         ) {
-            found.insert(
-                partition.clone(),
-                TargetEnds {
-                    start,
-                    high_watermark,
-                    end,
-                },
-            );
+            found.insert(partition.clone(), TargetEnds { start, high_watermark, end });
         }
     }
     Ok((found, producers))
@@ -399,9 +319,7 @@ fn good(
 async fn tail(shard: &Rc<Shard>, connections: &mut Connections, ask: &Ask, from: i64, to: i64) {
     match read_tail(shard, connections, ask, from, to).await {
         Ok(headers) => {
-            shard.with(ask.copy, |entry, now| {
-                entry.machine.handle_tail(now, headers)
-            });
+            shard.with(ask.copy, |entry, now| entry.machine.handle_tail(now, headers));
         }
         Err(error) => {
             warn!(
@@ -413,9 +331,7 @@ async fn tail(shard: &Rc<Shard>, connections: &mut Connections, ask: &Ask, from:
                 "the target's tail could not be read"
             );
             shard.refresh_target();
-            shard.with(ask.copy, |entry, now| {
-                entry.machine.handle_locate_failed(now)
-            });
+            shard.with(ask.copy, |entry, now| entry.machine.handle_locate_failed(now));
         }
     }
 }
@@ -428,13 +344,10 @@ async fn read_tail(
     from: i64,
     to: i64,
 ) -> Result<Vec<BatchHeader>, String> {
-    let leader = ask
-        .target_leader
-        .ok_or("the target partition has no leader")?;
+    let leader = ask.target_leader.ok_or("the target partition has no leader")?;
     let connection = connections.to(shard, leader, false).await?;
-    let version = connection
-        .negotiate::<FetchRequest>(FIRST_VERSION_WITH_IDS - 1)
-        .map_err(|error| error.to_string())?;
+    let version =
+        connection.negotiate::<FetchRequest>(FIRST_VERSION_WITH_IDS - 1).map_err(|error| error.to_string())?;
     let limits = FetchLimits {
         wait_ms: 500,
         bytes_min: 1,
@@ -458,18 +371,11 @@ async fn read_tail(
         // No session: the broker should keep nothing for a read this short.
         request.session_epoch = -1;
         let reply = connection
-            .begin(
-                version,
-                &request,
-                Vec::new(),
-                TAIL_ANSWER_MAX,
-                shard.request_timeout,
-            )
+            .begin(version, &request, Vec::new(), TAIL_ANSWER_MAX, shard.request_timeout)
             .map_err(|error| error.to_string())?
             .await
             .map_err(|error| error.to_string())?;
-        let answer =
-            FetchResponse::decode(reply.body, version).map_err(|error| error.to_string())?;
+        let answer = FetchResponse::decode(reply.body, version).map_err(|error| error.to_string())?;
         let partition = answer
             .topics
             .into_iter()
@@ -492,12 +398,7 @@ async fn read_tail(
     Ok(headers)
 }
 
-fn collect(
-    records: Bytes,
-    from: i64,
-    to: i64,
-    headers: &mut Vec<BatchHeader>,
-) -> Result<i64, String> {
+fn collect(records: Bytes, from: i64, to: i64, headers: &mut Vec<BatchHeader>) -> Result<i64, String> {
     let mut next = from;
     for entry in walk(records) {
         match entry.map_err(|error| error.to_string())? {
@@ -509,19 +410,13 @@ fn collect(
                     break;
                 }
                 if headers.len() >= TAIL_BATCHES_MAX {
-                    return Err(format!(
-                        "more than {TAIL_BATCHES_MAX} batches lie behind the anchor"
-                    ));
+                    return Err(format!("more than {TAIL_BATCHES_MAX} batches lie behind the anchor"));
                 }
                 next = batch.header.next_offset();
                 headers.push(batch.header);
             }
-            WalkEntry::Legacy {
-                base_offset, magic, ..
-            } => {
-                return Err(format!(
-                    "the batch at offset {base_offset} is in the old format {magic}"
-                ));
+            WalkEntry::Legacy { base_offset, magic, .. } => {
+                return Err(format!("the batch at offset {base_offset} is in the old format {magic}"));
             }
         }
     }

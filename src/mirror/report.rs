@@ -26,10 +26,7 @@ pub(crate) enum Command {
     /// Copy these from now on. With a reason, only show it.
     Assign(Vec<(CopyId, PartitionSpec, Option<StopReason>)>),
     /// Stop these: settle what is in flight, offer last anchors, then say so.
-    Revoke {
-        copies: Vec<CopyId>,
-        done: oneshot::Sender<()>,
-    },
+    Revoke { copies: Vec<CopyId>, done: oneshot::Sender<()> },
     /// What became of offered anchors.
     Anchored(Vec<AnchorOutcome>),
 }
@@ -126,10 +123,7 @@ pub(crate) struct LeaseClock {
 impl LeaseClock {
     /// A clock that allows nothing yet.
     pub(crate) fn new(base: Instant) -> Self {
-        Self {
-            base,
-            until_micros: Arc::new(AtomicU64::new(0)),
-        }
+        Self { base, until_micros: Arc::new(AtomicU64::new(0)) }
     }
 
     /// Sets the instant; `None` allows nothing from now on.

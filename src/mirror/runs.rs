@@ -20,8 +20,7 @@ use crate::{
     },
     net::RequestError,
     protocol::{
-        ErrorCode, FetchResponse, LeaderEpoch, PartitionId, ProduceResponse, TopicId, TopicName,
-        TopicPartition,
+        ErrorCode, FetchResponse, LeaderEpoch, PartitionId, ProduceResponse, TopicId, TopicName, TopicPartition,
     },
     wall_clock,
 };
@@ -50,11 +49,7 @@ enum Key {
         source_start: i64,
     },
     #[serde(rename = "anchor", rename_all = "camelCase")]
-    Anchor {
-        version: u8,
-        topic: String,
-        partition: i32,
-    },
+    Anchor { version: u8, topic: String, partition: i32 },
 }
 
 #[derive(Debug, Serialize, Deserialize, PartialEq, Eq)]
@@ -92,9 +87,7 @@ impl Row<'_> {
                     target_topic_id: anchor.target_topic_id.to_string(),
                     source_start: run.source_start,
                 }),
-                serde_json::to_vec(&RunValue {
-                    target_start: run.target_start,
-                }),
+                serde_json::to_vec(&RunValue { target_start: run.target_start }),
             ),
             Row::Anchor(target, anchor) => (
                 serde_json::to_vec(&Key::Anchor {
@@ -124,10 +117,7 @@ pub(crate) struct RunsTopic {
 
 impl RunsTopic {
     pub(crate) fn new(cluster: Cluster, source_alias: &str) -> Self {
-        let partition = TopicPartition {
-            topic: runs_topic(source_alias),
-            partition: PartitionId(0),
-        };
+        let partition = TopicPartition { topic: runs_topic(source_alias), partition: PartitionId(0) };
         Self { cluster, partition }
     }
 
@@ -168,58 +158,37 @@ impl RunsTopic {
     }
 
     async fn produce(&self, batch: Bytes) -> Result<(), ClientError> {
-        let failed = |error| ClientError::Request {
-            cluster: self.cluster.alias().clone(),
-            error,
-        };
+        let failed = |error| ClientError::Request { cluster: self.cluster.alias().clone(), error };
         let connection = self.leader().await?;
         let mut request = ProduceRequest::default();
         request.acks = -1;
-        request.timeout_ms =
-            i32::try_from(self.cluster.request_timeout().as_millis()).unwrap_or(i32::MAX);
+        request.timeout_ms = i32::try_from(self.cluster.request_timeout().as_millis()).unwrap_or(i32::MAX);
         request.topic_data = vec![
             produce_request::TopicProduceData::default()
                 .with_name(wire_topic(&self.partition.topic))
                 .with_partition_data(vec![
-                    produce_request::PartitionProduceData::default()
-                        .with_index(0)
-                        .with_records(Some(batch)),
+                    produce_request::PartitionProduceData::default().with_index(0).with_records(Some(batch)),
                 ]),
         ];
-        let version = connection
-            .negotiate::<ProduceRequest>(crate::client::produce::VERSION_MAX)
-            .map_err(failed)?;
+        let version = connection.negotiate::<ProduceRequest>(crate::client::produce::VERSION_MAX).map_err(failed)?;
         let timeout = self.cluster.request_timeout() * 2;
-        let reply = connection
-            .begin(version, &request, Vec::new(), 1 << 20, timeout)
-            .map_err(failed)?
-            .await
-            .map_err(|error| {
+        let reply = connection.begin(version, &request, Vec::new(), 1 << 20, timeout).map_err(failed)?.await.map_err(
+            |error| {
                 self.cluster.forget(&connection);
                 failed(error)
-            })?;
+            },
+        )?;
         let answer = ProduceResponse::decode(reply.body, version).map_err(|error| {
-            failed(RequestError::Decode {
-                peer: connection.peer().into(),
-                error: std::sync::Arc::new(error),
-            })
+            failed(RequestError::Decode { peer: connection.peer().into(), error: std::sync::Arc::new(error) })
         })?;
-        let partition = answer
-            .topics
-            .into_iter()
-            .flat_map(|topic| topic.partitions)
-            .next();
-        let (code, message) = partition
-            .map_or((ErrorCode::UNKNOWN_SERVER_ERROR, None), |partition| {
-                (partition.error_code, partition.error_message)
-            });
+        let partition = answer.topics.into_iter().flat_map(|topic| topic.partitions).next();
+        let (code, message) = partition.map_or((ErrorCode::UNKNOWN_SERVER_ERROR, None), |partition| {
+            (partition.error_code, partition.error_message)
+        });
         if code.is_none() {
             return Ok(());
         }
-        let _ = self
-            .cluster
-            .refresh(&[self.partition.topic.clone()].into())
-            .await;
+        let _ = self.cluster.refresh(&[self.partition.topic.clone()].into()).await;
         Err(ClientError::Code {
             cluster: self.cluster.alias().clone(),
             what: format!("a write to {}", self.partition).into(),
@@ -233,11 +202,7 @@ impl RunsTopic {
             cluster: self.cluster.alias().clone(),
             what: format!("leader of {}", self.partition).into(),
         };
-        let leader = self
-            .cluster
-            .snapshot()
-            .leader(&self.partition)
-            .and_then(|leader| leader.leader);
+        let leader = self.cluster.snapshot().leader(&self.partition).and_then(|leader| leader.leader);
         let leader = match leader {
             Some(leader) => leader,
             None => self
@@ -252,27 +217,19 @@ impl RunsTopic {
     }
 
     /// The last copy of each anchor. Reads the whole topic; for partitions whose commit is gone.
-    pub(crate) async fn read_anchors(
-        &self,
-    ) -> Result<BTreeMap<TopicPartition, (i64, String)>, ClientError> {
-        let failed = |error| ClientError::Request {
-            cluster: self.cluster.alias().clone(),
-            error,
-        };
+    pub(crate) async fn read_anchors(&self) -> Result<BTreeMap<TopicPartition, (i64, String)>, ClientError> {
+        let failed = |error| ClientError::Request { cluster: self.cluster.alias().clone(), error };
         let connection = self.leader().await?;
         let only = [self.partition.clone()];
         let timeout = self.cluster.request_timeout();
         let mut offsets = Vec::new();
         for query in [OffsetQuery::Start, OffsetQuery::HighWatermark] {
-            let found = list_offsets(&connection, query, &only, timeout)
-                .await
-                .map_err(failed)?;
+            let found = list_offsets(&connection, query, &only, timeout).await.map_err(failed)?;
             let listed = found.get(&self.partition).copied();
             match listed {
                 Some(listed) if listed.error_code.is_none() => offsets.push(listed.offset),
                 other => {
-                    let code =
-                        other.map_or(ErrorCode::UNKNOWN_SERVER_ERROR, |listed| listed.error_code);
+                    let code = other.map_or(ErrorCode::UNKNOWN_SERVER_ERROR, |listed| listed.error_code);
                     return Err(ClientError::Code {
                         cluster: self.cluster.alias().clone(),
                         what: format!("to list the offsets of {}", self.partition).into(),
@@ -287,9 +244,7 @@ impl RunsTopic {
             _ => (0, 0),
         };
         let mut anchors = BTreeMap::new();
-        let version = connection
-            .negotiate::<FetchRequest>(FIRST_VERSION_WITH_IDS - 1)
-            .map_err(failed)?;
+        let version = connection.negotiate::<FetchRequest>(FIRST_VERSION_WITH_IDS - 1).map_err(failed)?;
         let mut without_progress = 0;
         while next < end {
             let records = self.fetch(&connection, version, next, timeout).await?;
@@ -322,10 +277,7 @@ impl RunsTopic {
         offset: i64,
         timeout: Duration,
     ) -> Result<Bytes, ClientError> {
-        let failed = |error| ClientError::Request {
-            cluster: self.cluster.alias().clone(),
-            error,
-        };
+        let failed = |error| ClientError::Request { cluster: self.cluster.alias().clone(), error };
         let mut session = FetchSession::default();
         let want = Want {
             fetch_offset: offset,
@@ -349,51 +301,32 @@ impl RunsTopic {
             .await
             .map_err(failed)?;
         let answer = FetchResponse::decode(reply.body, version).map_err(|error| {
-            failed(RequestError::Decode {
-                peer: connection.peer().into(),
-                error: std::sync::Arc::new(error),
-            })
+            failed(RequestError::Decode { peer: connection.peer().into(), error: std::sync::Arc::new(error) })
         })?;
-        let partition = answer
-            .topics
-            .into_iter()
-            .flat_map(|topic| topic.partitions)
-            .next();
+        let partition = answer.topics.into_iter().flat_map(|topic| topic.partitions).next();
         match partition {
             Some(partition) if partition.error_code.is_none() => Ok(partition.records),
             other => Err(ClientError::Code {
                 cluster: self.cluster.alias().clone(),
                 what: format!("to read {}", self.partition).into(),
-                code: other.map_or(ErrorCode::UNKNOWN_SERVER_ERROR, |partition| {
-                    partition.error_code
-                }),
+                code: other.map_or(ErrorCode::UNKNOWN_SERVER_ERROR, |partition| partition.error_code),
                 message: None,
             }),
         }
     }
 }
 
-fn note_anchors(
-    batch: &crate::batch::Batch,
-    anchors: &mut BTreeMap<TopicPartition, (i64, String)>,
-) {
+fn note_anchors(batch: &crate::batch::Batch, anchors: &mut BTreeMap<TopicPartition, (i64, String)>) {
     // The topic is created with compression.type=producer and we write uncompressed: anything else is not ours.
     let Ok(rows) = records(batch) else { return };
     for row in rows.flatten() {
         let (Some(key), Some(value)) = (row.key, row.value) else {
             continue;
         };
-        if let Ok(Key::Anchor {
-            version: VERSION,
-            topic,
-            partition,
-        }) = serde_json::from_slice(&key)
+        if let Ok(Key::Anchor { version: VERSION, topic, partition }) = serde_json::from_slice(&key)
             && let Ok(value) = serde_json::from_slice::<AnchorValue>(&value)
         {
-            let key = TopicPartition {
-                topic: TopicName::new(topic),
-                partition: PartitionId(partition),
-            };
+            let key = TopicPartition { topic: TopicName::new(topic), partition: PartitionId(partition) };
             anchors.insert(key, (value.target_next, value.metadata));
         }
     }

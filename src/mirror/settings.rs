@@ -87,9 +87,7 @@ impl FlowSettings {
 
     /// The consumer group on the source that shows the flow's progress.
     pub fn source_group_id(&self) -> String {
-        self.source_group_id
-            .clone()
-            .unwrap_or_else(|| format!("towpath.{}.{}", self.source.alias, self.target.alias))
+        self.source_group_id.clone().unwrap_or_else(|| format!("towpath.{}.{}", self.source.alias, self.target.alias))
     }
 
     /// The part that decides where copies go, for [`crate::topics::conflicts`].
@@ -142,11 +140,7 @@ pub const METADATA_MAX_AGE: Duration = Duration::from_secs(5 * 60);
 
 impl ClusterSettings {
     /// A cluster with Kafka's defaults for everything but its name and addresses.
-    pub fn new(
-        alias: ClusterAlias,
-        bootstrap_servers: Vec<HostPort>,
-        client_id: impl Into<String>,
-    ) -> Self {
+    pub fn new(alias: ClusterAlias, bootstrap_servers: Vec<HostPort>, client_id: impl Into<String>) -> Self {
         Self {
             alias,
             bootstrap_servers,
@@ -167,9 +161,7 @@ pub struct ClusterAlias(String);
 
 /// An alias that cannot be part of a topic name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "cluster alias {alias:?} cannot be part of a topic name; use only letters, digits, '.', '_' and '-'"
-)]
+#[error("cluster alias {alias:?} cannot be part of a topic name; use only letters, digits, '.', '_' and '-'")]
 pub struct InvalidAlias {
     /// The alias as written.
     pub alias: String,
@@ -337,10 +329,7 @@ impl LeaseSettings {
 
 impl Default for LeaseSettings {
     fn default() -> Self {
-        Self {
-            session_timeout: Self::SESSION_TIMEOUT,
-            heartbeat_interval: Self::HEARTBEAT_INTERVAL,
-        }
+        Self { session_timeout: Self::SESSION_TIMEOUT, heartbeat_interval: Self::HEARTBEAT_INTERVAL }
     }
 }
 
@@ -362,10 +351,7 @@ impl AnchorSettings {
 
 impl Default for AnchorSettings {
     fn default() -> Self {
-        Self {
-            interval: Self::INTERVAL,
-            bytes: Self::BYTES,
-        }
+        Self { interval: Self::INTERVAL, bytes: Self::BYTES }
     }
 }
 
@@ -406,14 +392,8 @@ mod tests {
 
     #[test]
     fn addresses_print_as_kafka_reads_them() {
-        let address = |host: &str| HostPort {
-            host: host.to_owned(),
-            port: 9092,
-        };
-        assert_eq!(
-            address("kafka-1.example").to_string(),
-            "kafka-1.example:9092"
-        );
+        let address = |host: &str| HostPort { host: host.to_owned(), port: 9092 };
+        assert_eq!(address("kafka-1.example").to_string(), "kafka-1.example:9092");
         assert_eq!(address("::1").to_string(), "[::1]:9092");
     }
 }

@@ -61,11 +61,7 @@ impl Supervisor {
     /// `stop` ends the run; with `until_caught_up` it ends by itself.
     #[must_use]
     pub fn new(settings: ProcessSettings, until_caught_up: bool, stop: CancellationToken) -> Self {
-        Self {
-            settings,
-            until_caught_up,
-            stop,
-        }
+        Self { settings, until_caught_up, stop }
     }
 
     /// Prints what would be created and copied.
@@ -107,11 +103,7 @@ impl Supervisor {
         let mut locks = Vec::new();
         for flow in &self.settings.flows {
             let name = lock_name(flow);
-            locks.push(StateLock::acquire(
-                &self.settings.state_dir,
-                &name,
-                started,
-            )?);
+            locks.push(StateLock::acquire(&self.settings.state_dir, &name, started)?);
         }
         let instance = instance_id(&self.settings.state_dir)?;
         let (workers, threads) = start_workers(self.settings.worker_threads)?;
@@ -119,8 +111,7 @@ impl Supervisor {
         let mut failed = flows.failed;
         let count = flows.ready.len();
         let statuses: Vec<_> = flows.ready.iter().map(Flow::status).collect();
-        let progress =
-            tokio::task::spawn_local(report_progress(statuses, self.settings.progress_interval));
+        let progress = tokio::task::spawn_local(report_progress(statuses, self.settings.progress_interval));
         let memory = usize::try_from(self.settings.memory_bytes).unwrap_or(usize::MAX);
         let shard_memory = memory / (count.max(1) * self.settings.worker_threads.max(1));
         let mut running = Vec::new();
@@ -161,9 +152,7 @@ impl Supervisor {
                     finished += 1;
                     ends.deadline_missed |= end.deadline_missed;
                     ends.not_copied.extend(
-                        end.not_copied
-                            .into_iter()
-                            .map(|(partition, why)| (format!("{name} {partition}"), why)),
+                        end.not_copied.into_iter().map(|(partition, why)| (format!("{name} {partition}"), why)),
                     );
                 }
                 Ok(Err(error)) => {
@@ -189,16 +178,9 @@ impl Supervisor {
         for settings in &self.settings.flows {
             let (settings, directory) = (settings.clone(), directory.clone());
             let name = settings.name();
-            tasks.push((
-                name,
-                tokio::task::spawn_local(async move { Flow::connect(settings, &directory).await }),
-            ));
+            tasks.push((name, tokio::task::spawn_local(async move { Flow::connect(settings, &directory).await })));
         }
-        let mut connected = Connected {
-            ready: Vec::new(),
-            failed: Vec::new(),
-            directory,
-        };
+        let mut connected = Connected { ready: Vec::new(), failed: Vec::new(), directory };
         for (name, mut task) in tasks {
             let result = tokio::select! {
                 biased;
@@ -214,9 +196,7 @@ impl Supervisor {
                     error!(flow = name, %error, "flow cannot start");
                     connected.failed.push((name, error.to_string()));
                 }
-                Err(error) => connected
-                    .failed
-                    .push((name, format!("internal error: {error}"))),
+                Err(error) => connected.failed.push((name, format!("internal error: {error}"))),
             }
         }
         connected
@@ -263,25 +243,21 @@ fn start_workers(count: usize) -> Result<(Workers, Vec<oneshot::Receiver<()>>), 
     for number in 0..count.max(1) {
         let (sender, mut shards) = mpsc::unbounded_channel::<ShardStart>();
         let (ended, end) = oneshot::channel();
-        let runtime = runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
-        thread::Builder::new()
-            .name(format!("worker-{number}"))
-            .spawn(move || {
-                let local = LocalSet::new();
-                local.block_on(&runtime, async move {
-                    let mut running = tokio::task::JoinSet::new();
-                    while let Some((config, done)) = shards.recv().await {
-                        running.spawn_local(async move {
-                            Shard::run(config).await;
-                            let _ = done.send(());
-                        });
-                    }
-                    while running.join_next().await.is_some() {}
-                });
-                let _ = ended.send(());
-            })?;
+        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        thread::Builder::new().name(format!("worker-{number}")).spawn(move || {
+            let local = LocalSet::new();
+            local.block_on(&runtime, async move {
+                let mut running = tokio::task::JoinSet::new();
+                while let Some((config, done)) = shards.recv().await {
+                    running.spawn_local(async move {
+                        Shard::run(config).await;
+                        let _ = done.send(());
+                    });
+                }
+                while running.join_next().await.is_some() {}
+            });
+            let _ = ended.send(());
+        })?;
         senders.push(sender);
         ends.push(end);
     }
@@ -311,14 +287,8 @@ fn print_progress(report: &FlowReport, before: &Totals, interval: Duration) {
         state = report.state,
         partitions = now.partitions,
         records_per_s = format!("{:.0}", rate(progress.records, before.progress.records)),
-        mb_per_s_in = format!(
-            "{:.1}",
-            rate(progress.bytes_in, before.progress.bytes_in) / 1e6
-        ),
-        mb_per_s_out = format!(
-            "{:.1}",
-            rate(progress.bytes_out, before.progress.bytes_out) / 1e6
-        ),
+        mb_per_s_in = format!("{:.1}", rate(progress.bytes_in, before.progress.bytes_in) / 1e6),
+        mb_per_s_out = format!("{:.1}", rate(progress.bytes_out, before.progress.bytes_out) / 1e6),
         behind_records = now.lag,
         behind_s = format!("{:.1}", millis_as_seconds(now.lag_ms)),
         sealed = "100 %",

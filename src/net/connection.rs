@@ -34,8 +34,8 @@ use tracing::debug;
 
 use super::transport::BoxTransport;
 use crate::protocol::{
-    ApiVersions, DecodeError, EncodeError, FrameError, UnsupportedApi, decode_response,
-    encode_request, frame_length, split_response,
+    ApiVersions, DecodeError, EncodeError, FrameError, UnsupportedApi, decode_response, encode_request, frame_length,
+    split_response,
 };
 
 /// Requests waiting or in flight on one connection; a caller that exceeds it has lost its own bound.
@@ -194,9 +194,7 @@ struct LastHandle(Arc<Shared>);
 
 impl Drop for LastHandle {
     fn drop(&mut self) {
-        self.0.end(ConnectionError::Dropped {
-            peer: self.0.peer.clone(),
-        });
+        self.0.end(ConnectionError::Dropped { peer: self.0.peer.clone() });
     }
 }
 
@@ -210,20 +208,13 @@ pub struct Connection {
 
 impl std::fmt::Debug for Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Connection")
-            .field("peer", &self.shared.peer)
-            .finish_non_exhaustive()
+        f.debug_struct("Connection").field("peer", &self.shared.peer).finish_non_exhaustive()
     }
 }
 
 impl Connection {
     /// Takes a connected stream and starts its driver on the current runtime. `versions` is what the handshake learnt.
-    pub(super) fn start(
-        transport: BoxTransport,
-        peer: Arc<str>,
-        client_id: Arc<str>,
-        versions: ApiVersions,
-    ) -> Self {
+    pub(super) fn start(transport: BoxTransport, peer: Arc<str>, client_id: Arc<str>, versions: ApiVersions) -> Self {
         let shared = Arc::new(Shared {
             peer,
             client_id,
@@ -236,19 +227,12 @@ impl Connection {
             }),
         });
         tokio::spawn(drive(Driver::new(transport, shared.clone())));
-        Self {
-            _last: Arc::new(LastHandle(shared.clone())),
-            shared,
-            versions: Arc::new(versions),
-        }
+        Self { _last: Arc::new(LastHandle(shared.clone())), shared, versions: Arc::new(versions) }
     }
 
     /// The same connection, with what the handshake learnt.
     pub(super) fn with_versions(self, versions: ApiVersions) -> Self {
-        Self {
-            versions: Arc::new(versions),
-            ..self
-        }
+        Self { versions: Arc::new(versions), ..self }
     }
 
     /// `host:port` as dialled.
@@ -273,11 +257,7 @@ impl Connection {
     ///
     /// # Errors
     /// See [`RequestError`]. With `Connection` the outcome is unknown.
-    pub async fn request<R>(
-        &self,
-        request: &R,
-        timeout: Duration,
-    ) -> Result<R::Response, RequestError>
+    pub async fn request<R>(&self, request: &R, timeout: Duration) -> Result<R::Response, RequestError>
     where
         R: Request + Encodable + HeaderVersion,
         R::Response: Decodable + HeaderVersion,
@@ -290,26 +270,15 @@ impl Connection {
     ///
     /// # Errors
     /// As [`Self::request`].
-    pub async fn request_at<R>(
-        &self,
-        version: i16,
-        request: &R,
-        timeout: Duration,
-    ) -> Result<R::Response, RequestError>
+    pub async fn request_at<R>(&self, version: i16, request: &R, timeout: Duration) -> Result<R::Response, RequestError>
     where
         R: Request + Encodable + HeaderVersion,
         R::Response: Decodable + HeaderVersion,
     {
-        let reply = self
-            .begin(version, request, Vec::new(), PLAIN_ANSWER_MAX, timeout)?
-            .await?;
+        let reply = self.begin(version, request, Vec::new(), PLAIN_ANSWER_MAX, timeout)?.await?;
         let api = api_key::<R>();
-        decode_response::<R::Response>(api, reply.version, reply.body).map_err(|error| {
-            RequestError::Decode {
-                peer: self.shared.peer.clone(),
-                error: Arc::new(error),
-            }
-        })
+        decode_response::<R::Response>(api, reply.version, reply.body)
+            .map_err(|error| RequestError::Decode { peer: self.shared.peer.clone(), error: Arc::new(error) })
     }
 
     /// The highest version both sides speak, at most `max`.
@@ -317,9 +286,7 @@ impl Connection {
     /// # Errors
     /// [`RequestError::Unsupported`] with both ranges and the remedy.
     pub fn negotiate<R: Request>(&self, max: i16) -> Result<i16, RequestError> {
-        self.versions
-            .negotiate_up_to::<R>(max)
-            .map_err(|error| RequestError::Unsupported(Arc::new(error)))
+        self.versions.negotiate_up_to::<R>(max).map_err(|error| RequestError::Unsupported(Arc::new(error)))
     }
 
     /// Queues a request; the returned future is its answer, still encoded. Requests are written in the order of calls.
@@ -346,20 +313,12 @@ impl Connection {
             return Err(error.clone().into());
         }
         if state.waiting >= REQUESTS_MAX {
-            return Err(RequestError::Full {
-                peer: self.shared.peer.clone(),
-            });
+            return Err(RequestError::Full { peer: self.shared.peer.clone() });
         }
         let correlation_id = state.next_correlation_id;
         state.next_correlation_id = correlation_id.checked_add(1).unwrap_or(1);
-        let segments = encode_request(
-            correlation_id,
-            &self.shared.client_id,
-            version,
-            request,
-            sealed,
-        )
-        .map_err(|error| RequestError::Encode(Arc::new(error)))?;
+        let segments = encode_request(correlation_id, &self.shared.client_id, version, request, sealed)
+            .map_err(|error| RequestError::Encode(Arc::new(error)))?;
         let sent_at = Instant::now();
         let pending = Pending {
             correlation_id,
@@ -375,10 +334,7 @@ impl Connection {
         if let Some(waker) = state.waker.take() {
             waker.wake();
         }
-        Ok(Answer {
-            peer: self.shared.peer.clone(),
-            answer,
-        })
+        Ok(Answer { peer: self.shared.peer.clone(), answer })
     }
 }
 
@@ -396,17 +352,12 @@ impl Future for Answer {
     type Output = Result<Reply, RequestError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.answer)
-            .poll(cx)
-            .map(|result| match result {
-                Ok(Ok(reply)) => Ok(reply),
-                Ok(Err(error)) => Err(error.into()),
-                // The driver answers everything before it ends; only a runtime that is shut down drops it.
-                Err(_) => Err(ConnectionError::Dropped {
-                    peer: self.peer.clone(),
-                }
-                .into()),
-            })
+        Pin::new(&mut self.answer).poll(cx).map(|result| match result {
+            Ok(Ok(reply)) => Ok(reply),
+            Ok(Err(error)) => Err(error.into()),
+            // The driver answers everything before it ends; only a runtime that is shut down drops it.
+            Err(_) => Err(ConnectionError::Dropped { peer: self.peer.clone() }.into()),
+        })
     }
 }
 
@@ -431,10 +382,7 @@ impl Driver {
             shared,
             writing: VecDeque::new(),
             in_flight: VecDeque::new(),
-            reading: Reading::Prefix {
-                bytes: [0; 4],
-                filled: 0,
-            },
+            reading: Reading::Prefix { bytes: [0; 4], filled: 0 },
             timer: None,
         }
     }
@@ -444,10 +392,7 @@ impl Driver {
     }
 
     fn io_error(&self, error: io::Error) -> ConnectionError {
-        ConnectionError::Io {
-            peer: self.peer(),
-            error: Arc::new(error),
-        }
+        ConnectionError::Io { peer: self.peer(), error: Arc::new(error) }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<ConnectionError> {
@@ -460,11 +405,7 @@ impl Driver {
                 self.writing.extend(outgoing.segments);
                 self.in_flight.push_back(outgoing.pending);
             }
-            if !state
-                .waker
-                .as_ref()
-                .is_some_and(|waker| waker.will_wake(cx.waker()))
-            {
+            if !state.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
                 state.waker = Some(cx.waker().clone());
             }
         }
@@ -535,27 +476,16 @@ impl Driver {
                     }
                     let prefix = *bytes;
                     // The limit is that of the request the frame must answer.
-                    let limit = self
-                        .in_flight
-                        .front()
-                        .map_or(PLAIN_ANSWER_MAX, |pending| pending.answer_max);
+                    let limit = self.in_flight.front().map_or(PLAIN_ANSWER_MAX, |pending| pending.answer_max);
                     match frame_length(prefix, limit) {
                         Ok(length) => {
                             if self.in_flight.is_empty() {
-                                return Poll::Ready(
-                                    self.protocol("an answer that nobody asked for"),
-                                );
+                                return Poll::Ready(self.protocol("an answer that nobody asked for"));
                             }
-                            self.reading = Reading::Body {
-                                buffer: BytesMut::with_capacity(length),
-                                length,
-                            };
+                            self.reading = Reading::Body { buffer: BytesMut::with_capacity(length), length };
                         }
                         Err(error) => {
-                            return Poll::Ready(ConnectionError::Frame {
-                                peer: self.peer(),
-                                error,
-                            });
+                            return Poll::Ready(ConnectionError::Frame { peer: self.peer(), error });
                         }
                     }
                 }
@@ -573,10 +503,7 @@ impl Driver {
                         }
                     }
                     let frame = std::mem::take(buffer).freeze();
-                    self.reading = Reading::Prefix {
-                        bytes: [0; 4],
-                        filled: 0,
-                    };
+                    self.reading = Reading::Prefix { bytes: [0; 4], filled: 0 };
                     if let Err(error) = self.answer(frame) {
                         return Poll::Ready(error);
                     }
@@ -590,8 +517,8 @@ impl Driver {
         let Some(pending) = self.in_flight.front() else {
             return Err(self.protocol("an answer that nobody asked for"));
         };
-        let (correlation_id, body) = split_response(pending.api, pending.version, frame)
-            .map_err(|error| self.protocol(&error.to_string()))?;
+        let (correlation_id, body) =
+            split_response(pending.api, pending.version, frame).map_err(|error| self.protocol(&error.to_string()))?;
         if correlation_id != pending.correlation_id {
             return Err(self.protocol(&format!(
                 "an answer with correlation id {correlation_id} where {} was due",
@@ -601,20 +528,13 @@ impl Driver {
         if let Some(pending) = self.in_flight.pop_front() {
             self.shared.lock().waiting -= 1;
             // The asker may have gone; then nobody waits for this.
-            let _ = pending.reply.send(Ok(Reply {
-                body,
-                version: pending.version,
-                frame_bytes,
-            }));
+            let _ = pending.reply.send(Ok(Reply { body, version: pending.version, frame_bytes }));
         }
         Ok(())
     }
 
     fn protocol(&self, what: &str) -> ConnectionError {
-        ConnectionError::Protocol {
-            peer: self.peer(),
-            what: what.into(),
-        }
+        ConnectionError::Protocol { peer: self.peer(), what: what.into() }
     }
 
     /// Ready when the earliest deadline of the requests in flight has passed. Answers come in order, so a later
@@ -659,17 +579,11 @@ async fn drive(mut driver: Driver) {
     debug!(%error, "connection ended");
     driver.shared.end(error);
     let mut state = driver.shared.lock();
-    let error = state.ended.clone().unwrap_or(ConnectionError::Dropped {
-        peer: driver.shared.peer.clone(),
-    });
+    let error = state.ended.clone().unwrap_or_else(|| ConnectionError::Dropped { peer: driver.shared.peer.clone() });
     let never_sent = std::mem::take(&mut state.outbox);
     state.waiting = 0;
     drop(state);
-    for pending in driver
-        .in_flight
-        .drain(..)
-        .chain(never_sent.into_iter().map(|outgoing| outgoing.pending))
-    {
+    for pending in driver.in_flight.drain(..).chain(never_sent.into_iter().map(|outgoing| outgoing.pending)) {
         let _ = pending.reply.send(Err(error.clone()));
     }
 }

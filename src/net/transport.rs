@@ -46,9 +46,7 @@ impl Connector for TcpConnector {
             // Resolved anew for every connection: brokers move, and a cached address would outlive them.
             let addresses = timeout(self.connect_timeout, lookup_host((host, port)))
                 .await
-                .map_err(|_| {
-                    io::Error::new(io::ErrorKind::TimedOut, "name resolution timed out")
-                })??;
+                .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "name resolution timed out"))??;
             let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
             for address in addresses {
                 match timeout(self.connect_timeout, TcpStream::connect(address)).await {
@@ -70,11 +68,7 @@ impl Connector for TcpConnector {
 fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);
-    socket.set_tcp_keepalive(
-        &TcpKeepalive::new()
-            .with_time(KEEPALIVE)
-            .with_interval(KEEPALIVE / 3),
-    )?;
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 3))?;
     #[cfg(target_os = "linux")]
     socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
     Ok(())

@@ -32,11 +32,7 @@ impl std::fmt::Display for UnsupportedApi {
         let (our_min, our_max) = self.ours;
         match ApiKey::try_from(self.api_key) {
             Ok(api) => write!(f, "{api:?} is needed in versions {our_min} to {our_max}")?,
-            Err(()) => write!(
-                f,
-                "API {} is needed in versions {our_min} to {our_max}",
-                self.api_key
-            )?,
+            Err(()) => write!(f, "API {} is needed in versions {our_min} to {our_max}", self.api_key)?,
         }
         match self.broker {
             None => f.write_str(
@@ -56,12 +52,7 @@ impl std::fmt::Display for UnsupportedApi {
 impl ApiVersions {
     /// Takes (API key, first version, last version) as the broker listed them; the last entry of a key counts.
     pub fn new(ranges: impl IntoIterator<Item = (i16, i16, i16)>) -> Self {
-        Self {
-            ranges: ranges
-                .into_iter()
-                .map(|(api_key, min, max)| (api_key, (min, max)))
-                .collect(),
-        }
+        Self { ranges: ranges.into_iter().map(|(api_key, min, max)| (api_key, (min, max))).collect() }
     }
 
     /// First and last version the broker advertised for an API.
@@ -88,11 +79,7 @@ impl ApiVersions {
         let common = broker.map(|(min, max)| (ours.0.max(min), ours.1.min(max)));
         match common {
             Some((min, max)) if min <= max => Ok(max),
-            _ => Err(UnsupportedApi {
-                api_key: R::KEY,
-                ours,
-                broker,
-            }),
+            _ => Err(UnsupportedApi { api_key: R::KEY, ours, broker }),
         }
     }
 }
@@ -115,17 +102,13 @@ fn usable<R: Request>() -> VersionRange {
         Ok(ApiKey::Fetch) => 4,
         _ => known.min,
     };
-    VersionRange {
-        min: known.min.max(floor),
-        max: known.max,
-    }
+    VersionRange { min: known.min.max(floor), max: known.max }
 }
 
 #[cfg(test)]
 mod tests {
     use kafka_protocol::messages::{
-        FetchRequest, InitProducerIdRequest, MetadataRequest, OffsetCommitRequest,
-        OffsetFetchRequest, ProduceRequest,
+        FetchRequest, InitProducerIdRequest, MetadataRequest, OffsetCommitRequest, OffsetFetchRequest, ProduceRequest,
     };
 
     use super::*;
@@ -133,14 +116,7 @@ mod tests {
     #[test]
     fn the_newest_common_version_is_used() {
         // Ranges of Kafka 2.8.2 (broker-experiments, S9).
-        let broker = ApiVersions::new([
-            (0, 0, 9),
-            (1, 0, 12),
-            (3, 0, 11),
-            (8, 0, 8),
-            (9, 0, 7),
-            (22, 0, 4),
-        ]);
+        let broker = ApiVersions::new([(0, 0, 9), (1, 0, 12), (3, 0, 11), (8, 0, 8), (9, 0, 7), (22, 0, 4)]);
         assert_eq!(broker.negotiate::<ProduceRequest>(), Ok(9));
         assert_eq!(broker.negotiate::<FetchRequest>(), Ok(12));
         assert_eq!(broker.negotiate::<MetadataRequest>(), Ok(11));
@@ -171,19 +147,9 @@ mod tests {
 
     #[test]
     fn a_missing_or_newer_api_says_what_to_do() {
-        let missing = ApiVersions::new([])
-            .negotiate::<FetchRequest>()
-            .unwrap_err();
-        assert!(
-            missing.to_string().contains("does not offer it"),
-            "{missing}"
-        );
-        let newer = ApiVersions::new([(1, 30, 40)])
-            .negotiate::<FetchRequest>()
-            .unwrap_err();
-        assert!(
-            newer.to_string().contains("upgrade this program"),
-            "{newer}"
-        );
+        let missing = ApiVersions::new([]).negotiate::<FetchRequest>().unwrap_err();
+        assert!(missing.to_string().contains("does not offer it"), "{missing}");
+        let newer = ApiVersions::new([(1, 30, 40)]).negotiate::<FetchRequest>().unwrap_err();
+        assert!(newer.to_string().contains("upgrade this program"), "{newer}");
     }
 }

@@ -16,9 +16,7 @@ use super::ids::{BrokerId, LeaderEpoch, PartitionId, TopicId, TopicName};
 ///
 /// The connection it came from is no longer in step and must be closed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the {api:?} v{version} response is malformed at byte {at}: {fault}; close the connection and ask again"
-)]
+#[error("the {api:?} v{version} response is malformed at byte {at}: {fault}; close the connection and ask again")]
 pub struct DecodeError {
     /// The API whose response it was.
     pub api: ApiKey,
@@ -106,14 +104,7 @@ impl Reader {
     /// Starts at the first byte of `body`; `flexible` says whether this version uses varint lengths and tagged fields.
     pub fn new(api: ApiKey, version: i16, flexible: bool, body: Bytes) -> Self {
         let end = body.len();
-        Self {
-            body,
-            at: 0,
-            end,
-            api,
-            version,
-            flexible,
-        }
+        Self { body, at: 0, end, api, version, flexible }
     }
 
     /// As [`Reader::new`], after checking that `version` lies in `known`.
@@ -128,11 +119,7 @@ impl Reader {
         body: Bytes,
     ) -> Result<Self, DecodeError> {
         let reader = Self::new(api, version, version >= flexible_from, body);
-        if known.contains(&version) {
-            Ok(reader)
-        } else {
-            Err(reader.fault(Fault::UnsupportedVersion))
-        }
+        if known.contains(&version) { Ok(reader) } else { Err(reader.fault(Fault::UnsupportedVersion)) }
     }
 
     /// The version being read.
@@ -152,12 +139,7 @@ impl Reader {
 
     /// An error about the byte the reader stands at.
     pub fn fault(&self, fault: Fault) -> DecodeError {
-        DecodeError {
-            api: self.api,
-            version: self.version,
-            at: self.at,
-            fault,
-        }
+        DecodeError { api: self.api, version: self.version, at: self.at, fault }
     }
 
     /// Ends the reading; everything must have been consumed.
@@ -173,18 +155,13 @@ impl Reader {
 
     /// Everything not read yet, as a slice of the frame.
     pub(crate) fn into_rest(self) -> Bytes {
-        self.body
-            .get(self.at..self.end)
-            .map_or_else(Bytes::new, |rest| self.body.slice_ref(rest))
+        self.body.get(self.at..self.end).map_or_else(Bytes::new, |rest| self.body.slice_ref(rest))
     }
 
     fn advance(&mut self, length: usize) -> Result<Range<usize>, DecodeError> {
         let remaining = self.remaining();
         if length > remaining {
-            return Err(self.fault(Fault::Truncated {
-                needed: length,
-                remaining,
-            }));
+            return Err(self.fault(Fault::Truncated { needed: length, remaining }));
         }
         let start = self.at;
         // Cannot overflow: the sum is at most `end`.
@@ -194,16 +171,8 @@ impl Reader {
 
     fn array_of<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
         let range = self.advance(N)?;
-        let bytes = self
-            .body
-            .get(range)
-            .and_then(|bytes| bytes.first_chunk::<N>());
-        bytes.copied().ok_or_else(|| {
-            self.fault(Fault::Truncated {
-                needed: N,
-                remaining: 0,
-            })
-        })
+        let bytes = self.body.get(range).and_then(|bytes| bytes.first_chunk::<N>());
+        bytes.copied().ok_or_else(|| self.fault(Fault::Truncated { needed: N, remaining: 0 }))
     }
 
     /// Passes over `length` bytes.
@@ -261,10 +230,7 @@ impl Reader {
         classic: impl FnOnce(&mut Self) -> Result<i64, DecodeError>,
     ) -> Result<Option<usize>, DecodeError> {
         if self.flexible {
-            return Ok(self
-                .unsigned_varint()?
-                .checked_sub(1)
-                .map(|length| length as usize));
+            return Ok(self.unsigned_varint()?.checked_sub(1).map(|length| length as usize));
         }
         let start = self.at;
         match classic(self)? {
@@ -285,12 +251,7 @@ impl Reader {
         let start = range.start;
         match self.body.get(range).map(std::str::from_utf8) {
             Some(Ok(text)) => Ok(Some(text)),
-            _ => Err(DecodeError {
-                api: self.api,
-                version: self.version,
-                at: start,
-                fault: Fault::NotUtf8,
-            }),
+            _ => Err(DecodeError { api: self.api, version: self.version, at: start, fault: Fault::NotUtf8 }),
         }
     }
 
@@ -322,11 +283,7 @@ impl Reader {
             return Ok(None);
         };
         let range = self.advance(length)?;
-        Ok(Some(
-            self.body
-                .get(range)
-                .map_or_else(Bytes::new, |bytes| self.body.slice_ref(bytes)),
-        ))
+        Ok(Some(self.body.get(range).map_or_else(Bytes::new, |bytes| self.body.slice_ref(bytes))))
     }
 
     /// Number of elements of a nullable (COMPACT_)ARRAY.
@@ -348,8 +305,7 @@ impl Reader {
     /// Number of elements of an array that must not be null; see [`Reader::nullable_array`].
     pub fn array(&mut self, element_min: usize) -> Result<usize, DecodeError> {
         let at = self.at;
-        self.nullable_array(element_min)?
-            .ok_or_else(|| self.null_at(at))
+        self.nullable_array(element_min)?.ok_or_else(|| self.null_at(at))
     }
 
     /// Reads an array with `element` called once for each element.
@@ -442,9 +398,6 @@ impl Reader {
     }
 
     fn null_at(&self, at: usize) -> DecodeError {
-        DecodeError {
-            at,
-            ..self.fault(Fault::UnexpectedNull)
-        }
+        DecodeError { at, ..self.fault(Fault::UnexpectedNull) }
     }
 }

@@ -206,10 +206,7 @@ mod tests {
 
     #[test]
     fn codes_print_with_name_and_number() {
-        assert_eq!(
-            ErrorCode::NOT_LEADER_OR_FOLLOWER.to_string(),
-            "NOT_LEADER_OR_FOLLOWER (6)"
-        );
+        assert_eq!(ErrorCode::NOT_LEADER_OR_FOLLOWER.to_string(), "NOT_LEADER_OR_FOLLOWER (6)");
         assert_eq!(ErrorCode(-1).to_string(), "UNKNOWN_SERVER_ERROR (-1)");
         assert_eq!(ErrorCode(1000).to_string(), "UNKNOWN(1000)");
         assert!(ErrorCode(0).is_none());
@@ -220,10 +217,7 @@ mod tests {
         assert_eq!(ALL.len(), 135);
         for code in ALL.iter().filter(|code| !code.is_none()) {
             let known = ResponseError::try_from_code(code.0);
-            assert!(
-                !matches!(known, None | Some(ResponseError::Unknown(_))),
-                "{code}"
-            );
+            assert!(!matches!(known, None | Some(ResponseError::Unknown(_))), "{code}");
         }
     }
 }

@@ -12,14 +12,10 @@ pub enum FrameError {
     #[error("the peer speaks HTTP, not Kafka; check the port in bootstrap.servers")]
     Http,
     /// The bytes are the start of a TLS alert or handshake record.
-    #[error(
-        "the peer speaks TLS; set security.protocol=SSL (or SASL_SSL), or use the plaintext port"
-    )]
+    #[error("the peer speaks TLS; set security.protocol=SSL (or SASL_SSL), or use the plaintext port")]
     Tls,
     /// The length is negative.
-    #[error(
-        "the peer announced a frame of {0} bytes; it is not a Kafka broker, check host and port"
-    )]
+    #[error("the peer announced a frame of {0} bytes; it is not a Kafka broker, check host and port")]
     Negative(i32),
     /// The frame could not even hold a correlation id.
     #[error(
@@ -71,11 +67,7 @@ pub fn frame_length(prefix: [u8; 4], limit: usize) -> Result<usize, FrameError> 
 ///
 /// # Errors
 /// [`DecodeError`] with the position counted from the start of the frame.
-pub fn split_response(
-    api_key: ApiKey,
-    version: i16,
-    frame: Bytes,
-) -> Result<(i32, Bytes), DecodeError> {
+pub fn split_response(api_key: ApiKey, version: i16, frame: Bytes) -> Result<(i32, Bytes), DecodeError> {
     let flexible = api_key.response_header_version(version) >= 1;
     let mut reader = Reader::new(api_key, version, flexible, frame);
     let correlation_id = reader.i32()?;
@@ -91,42 +83,19 @@ mod tests {
     #[test]
     fn peers_that_do_not_speak_kafka_are_named() {
         assert_eq!(frame_length(*b"HTTP", 1 << 30), Err(FrameError::Http));
-        assert_eq!(
-            frame_length([0x15, 3, 3, 0], usize::MAX),
-            Err(FrameError::Tls)
-        );
+        assert_eq!(frame_length([0x15, 3, 3, 0], usize::MAX), Err(FrameError::Tls));
         assert_eq!(frame_length([0x16, 3, 1, 2], 100), Err(FrameError::Tls));
-        assert!(
-            FrameError::Http
-                .to_string()
-                .starts_with("the peer speaks HTTP")
-        );
-        assert!(
-            FrameError::Tls
-                .to_string()
-                .starts_with("the peer speaks TLS; set security.protocol=SSL")
-        );
+        assert!(FrameError::Http.to_string().starts_with("the peer speaks HTTP"));
+        assert!(FrameError::Tls.to_string().starts_with("the peer speaks TLS; set security.protocol=SSL"));
     }
 
     #[test]
     fn lengths_outside_four_to_the_limit_are_refused() {
         assert_eq!(frame_length([0, 0, 1, 0], 256), Ok(256));
-        assert_eq!(
-            frame_length([0, 0, 1, 1], 256),
-            Err(FrameError::AboveLimit {
-                length: 257,
-                limit: 256
-            })
-        );
-        assert_eq!(
-            frame_length([0, 0, 0, 3], 256),
-            Err(FrameError::TooShort(3))
-        );
+        assert_eq!(frame_length([0, 0, 1, 1], 256), Err(FrameError::AboveLimit { length: 257, limit: 256 }));
+        assert_eq!(frame_length([0, 0, 0, 3], 256), Err(FrameError::TooShort(3)));
         assert_eq!(frame_length([0xff; 4], 256), Err(FrameError::Negative(-1)));
-        assert_eq!(
-            frame_length([0x80, 0, 0, 0], 256),
-            Err(FrameError::Negative(i32::MIN))
-        );
+        assert_eq!(frame_length([0x80, 0, 0, 0], 256), Err(FrameError::Negative(i32::MIN)));
     }
 
     #[test]
@@ -154,19 +123,8 @@ mod tests {
 
     #[test]
     fn a_cut_header_is_an_error() {
-        let error = split_response(
-            ApiKey::Fetch,
-            12,
-            Bytes::from_static(&[0, 0, 0, 7, 1, 9, 2, 0xaa]),
-        )
-        .unwrap_err();
-        assert_eq!(
-            error.fault,
-            Fault::Truncated {
-                needed: 2,
-                remaining: 1
-            }
-        );
+        let error = split_response(ApiKey::Fetch, 12, Bytes::from_static(&[0, 0, 0, 7, 1, 9, 2, 0xaa])).unwrap_err();
+        assert_eq!(error.fault, Fault::Truncated { needed: 2, remaining: 1 });
         assert!(split_response(ApiKey::Fetch, 11, Bytes::from_static(&[0, 0, 0])).is_err());
     }
 }

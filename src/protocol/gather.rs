@@ -65,12 +65,7 @@ impl GatherSink {
     pub fn with_capacity(head_capacity: usize) -> Self {
         let mut head = BytesMut::with_capacity(head_capacity.saturating_add(LENGTH_PREFIX));
         head.put_bytes(0, LENGTH_PREFIX);
-        Self {
-            head,
-            cuts: Vec::new(),
-            payload_len: 0,
-            expected: VecDeque::new(),
-        }
+        Self { head, cuts: Vec::new(), payload_len: 0, expected: VecDeque::new() }
     }
 
     /// Announces that the message holds `original`, a whole batch, and that it goes out with `head` as its header.
@@ -90,11 +85,7 @@ impl GatherSink {
         if !self.expected.is_empty() {
             return Err(GatherError::Unwritten(self.expected.len()));
         }
-        let frame_len = self
-            .head
-            .len()
-            .saturating_sub(LENGTH_PREFIX)
-            .saturating_add(self.payload_len);
+        let frame_len = self.head.len().saturating_sub(LENGTH_PREFIX).saturating_add(self.payload_len);
         let announced = i32::try_from(frame_len).map_err(|_| GatherError::TooLong(frame_len))?;
         if let Some(prefix) = self.head.first_chunk_mut::<LENGTH_PREFIX>() {
             *prefix = announced.to_be_bytes();
@@ -120,9 +111,8 @@ impl GatherSink {
         if source.len() < SEALED_HEAD_LEN {
             return None;
         }
-        self.expected.pop_front_if(|(original, _)| {
-            original.as_ptr() == source.as_ptr() && original.len() == source.len()
-        })
+        self.expected
+            .pop_front_if(|(original, _)| original.as_ptr() == source.as_ptr() && original.len() == source.len())
     }
 
     /// Where a logical position (payloads included) lies in the head buffer.
@@ -170,16 +160,12 @@ mod sink {
             };
             self.head.extend_from_slice(&head);
             if original.len() < COPY_BELOW {
-                self.head
-                    .extend_from_slice(original.get(SEALED_HEAD_LEN..).unwrap_or_default());
+                self.head.extend_from_slice(original.get(SEALED_HEAD_LEN..).unwrap_or_default());
                 return;
             }
             let payload = original.slice(SEALED_HEAD_LEN..);
             self.payload_len = self.payload_len.saturating_add(payload.len());
-            self.cuts.push(Cut {
-                head_len: self.head.len(),
-                payload,
-            });
+            self.cuts.push(Cut { head_len: self.head.len(), payload });
         }
     }
 }
@@ -193,8 +179,7 @@ impl ByteBufMut for GatherSink {
 
     fn seek(&mut self, offset: usize) {
         let earliest = self.cuts.last().map_or(LENGTH_PREFIX, |cut| cut.head_len);
-        self.head
-            .resize(offset.saturating_sub(self.payload_len).max(earliest), 0);
+        self.head.resize(offset.saturating_sub(self.payload_len).max(earliest), 0);
     }
 
     fn range(&mut self, range: Range<usize>) -> &mut [u8] {

@@ -26,14 +26,9 @@ pub fn decode_response<R: Decodable + HeaderVersion>(
 ) -> Result<R, DecodeError> {
     check(api, version, body.clone())?;
     let length = body.len();
-    let fault = |left: usize, fault| DecodeError {
-        api,
-        version,
-        at: length.saturating_sub(left),
-        fault,
-    };
-    let response = R::decode(&mut body, version)
-        .map_err(|error| fault(body.remaining(), Fault::Crate(error.to_string())))?;
+    let fault = |left: usize, fault| DecodeError { api, version, at: length.saturating_sub(left), fault };
+    let response =
+        R::decode(&mut body, version).map_err(|error| fault(body.remaining(), Fault::Crate(error.to_string())))?;
     match body.remaining() {
         0 => Ok(response),
         left => Err(fault(left, Fault::TrailingBytes(left))),
@@ -42,13 +37,7 @@ pub fn decode_response<R: Decodable + HeaderVersion>(
 
 /// The walk alone.
 pub(super) fn check(api: ApiKey, version: i16, body: Bytes) -> Result<(), DecodeError> {
-    let Some(Message {
-        versions,
-        flexible_from,
-        body: structure,
-        ..
-    }) = message(api)
-    else {
+    let Some(Message { versions, flexible_from, body: structure, .. }) = message(api) else {
         return Err(Reader::new(api, version, false, body).fault(Fault::NoTable));
     };
     let mut reader = Reader::for_versions(api, version, versions.clone(), *flexible_from, body)?;
@@ -63,13 +52,9 @@ fn walk(reader: &mut Reader, structure: &Structure) -> Result<(), DecodeError> {
             walk_field(reader, &field.kind)?;
         }
     }
-    reader.tagged_fields(|reader, tag| {
-        match structure.tagged.iter().find(|(known, _)| *known == tag) {
-            Some((_, Field { versions, kind })) if versions.contains(&version) => {
-                walk_field(reader, kind).map(|()| true)
-            }
-            _ => Ok(false),
-        }
+    reader.tagged_fields(|reader, tag| match structure.tagged.iter().find(|(known, _)| *known == tag) {
+        Some((_, Field { versions, kind })) if versions.contains(&version) => walk_field(reader, kind).map(|()| true),
+        _ => Ok(false),
     })
 }
 
@@ -91,10 +76,7 @@ fn walk_field(reader: &mut Reader, kind: &Kind) -> Result<(), DecodeError> {
 
 /// Fewest bytes that a structure takes in a version.
 fn structure_min(structure: &Structure, version: i16, flexible: bool) -> usize {
-    let fields = structure
-        .fields
-        .iter()
-        .filter(|field| field.versions.contains(&version));
+    let fields = structure.fields.iter().filter(|field| field.versions.contains(&version));
     let sum = fields.map(|field| match (&field.kind, flexible) {
         (Kind::Fixed(size), _) => *size,
         // A length of one byte, or a count of zero tagged fields.

@@ -123,9 +123,7 @@ impl fmt::Display for TopicId {
             // The last group holds the two bits that are left, followed by four zero bits.
             let shift = 122_i32.saturating_sub_unsigned(6 * group as u32);
             let six = if shift >= 0 { bits >> shift } else { bits << 4 } & 0x3f;
-            text.push(char::from(
-                BASE64.get(six as usize).copied().unwrap_or(b'?'),
-            ));
+            text.push(char::from(BASE64.get(six as usize).copied().unwrap_or(b'?')));
         }
         f.pad(&text)
     }
@@ -139,9 +137,7 @@ impl fmt::Debug for TopicId {
 
 /// The text is no topic id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "a topic id is 22 characters of A-Z a-z 0-9 - and _, as `kafka-topics.sh --describe` prints it"
-)]
+#[error("a topic id is 22 characters of A-Z a-z 0-9 - and _, as `kafka-topics.sh --describe` prints it")]
 pub struct ParseTopicIdError;
 
 impl FromStr for TopicId {
@@ -154,10 +150,7 @@ impl FromStr for TopicId {
         }
         let mut bits: u128 = 0;
         for (at, symbol) in text.bytes().enumerate() {
-            let six = BASE64
-                .iter()
-                .position(|&known| known == symbol)
-                .ok_or(ParseTopicIdError)? as u128;
+            let six = BASE64.iter().position(|&known| known == symbol).ok_or(ParseTopicIdError)? as u128;
             if at + 1 < TOPIC_ID_CHARS {
                 bits = (bits << 6) | six;
             } else if six & 0x0f == 0 {
@@ -250,10 +243,7 @@ pub struct TopicPartition {
 impl TopicPartition {
     /// Puts the two together.
     pub fn new(topic: impl Into<TopicName>, partition: impl Into<PartitionId>) -> Self {
-        Self {
-            topic: topic.into(),
-            partition: partition.into(),
-        }
+        Self { topic: topic.into(), partition: partition.into() }
     }
 }
 
@@ -305,9 +295,6 @@ mod tests {
 
     #[test]
     fn a_partition_prints_as_kafka_prints_it() {
-        assert_eq!(
-            TopicPartition::new("orders.v1", 7).to_string(),
-            "orders.v1-7"
-        );
+        assert_eq!(TopicPartition::new("orders.v1", 7).to_string(), "orders.v1-7");
     }
 }

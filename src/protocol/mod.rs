@@ -23,17 +23,14 @@ mod schema;
 
 pub use api_version::{ApiVersions, UnsupportedApi};
 pub use checked::{
-    AbortedTransaction, BrokerEndpoint, FetchResponse, FetchedOffset, FetchedPartition,
-    FetchedTopic, MetadataResponse, NodeEndpoint, OffsetCommitResponse, OffsetFetchResponse,
-    PartitionMetadata, ProduceResponse, ProducedPartition, ProducedTopic, TopicMetadata,
+    AbortedTransaction, BrokerEndpoint, FetchResponse, FetchedOffset, FetchedPartition, FetchedTopic, MetadataResponse,
+    NodeEndpoint, OffsetCommitResponse, OffsetFetchResponse, PartitionMetadata, ProduceResponse, ProducedPartition,
+    ProducedTopic, TopicMetadata,
 };
 pub use decode::{DecodeError, Fault, Reader};
 pub use error_code::ErrorCode;
 pub use frame::{FrameError, frame_length, split_response};
 pub use gather::{GatherError, GatherSink, SEALED_HEAD_LEN};
 pub use guard::decode_response;
-pub use ids::{
-    BrokerId, GroupId, LeaderEpoch, ParseTopicIdError, PartitionId, TopicId, TopicName,
-    TopicPartition,
-};
+pub use ids::{BrokerId, GroupId, LeaderEpoch, ParseTopicIdError, PartitionId, TopicId, TopicName, TopicPartition};
 pub use request::{EncodeError, encode_request};

@@ -27,15 +27,11 @@ impl Random {
     }
 
     pub(crate) fn bytes(&mut self, max: usize) -> Bytes {
-        (0..self.below(max + 1))
-            .map(|_| self.next() as u8)
-            .collect()
+        (0..self.below(max + 1)).map(|_| self.next() as u8).collect()
     }
 
     pub(crate) fn text(&mut self) -> String {
-        (0..self.below(12))
-            .map(|_| char::from(b'a' + self.below(26) as u8))
-            .collect()
+        (0..self.below(12)).map(|_| char::from(b'a' + self.below(26) as u8)).collect()
     }
 
     pub(crate) fn str_bytes(&mut self) -> StrBytes {
@@ -43,11 +39,7 @@ impl Random {
     }
 
     pub(crate) fn optional<T>(&mut self, make: impl FnOnce(&mut Self) -> T) -> Option<T> {
-        if self.chance(3) {
-            None
-        } else {
-            Some(make(self))
-        }
+        if self.chance(3) { None } else { Some(make(self)) }
     }
 
     pub(crate) fn vec<T>(&mut self, max: usize, mut make: impl FnMut(&mut Self) -> T) -> Vec<T> {

@@ -40,8 +40,7 @@ pub fn encode_request<R: Request + Encodable + HeaderVersion>(
     sealed: Vec<(Bytes, [u8; SEALED_HEAD_LEN])>,
 ) -> Result<Vec<Bytes>, EncodeError> {
     let refused = |reason: &dyn std::fmt::Display| EncodeError {
-        api: ApiKey::try_from(R::KEY)
-            .map_or_else(|()| R::KEY.to_string(), |api| format!("{api:?}")),
+        api: ApiKey::try_from(R::KEY).map_or_else(|()| R::KEY.to_string(), |api| format!("{api:?}")),
         version,
         reason: reason.to_string(),
     };
@@ -50,18 +49,13 @@ pub fn encode_request<R: Request + Encodable + HeaderVersion>(
         .with_request_api_version(version)
         .with_correlation_id(correlation_id)
         .with_client_id(Some(StrBytes::from_string(client_id.to_owned())));
-    let mut sink = GatherSink::with_capacity(
-        HEAD_CAPACITY.saturating_add(sealed.len().saturating_mul(HEAD_CAPACITY_PER_BATCH)),
-    );
+    let mut sink =
+        GatherSink::with_capacity(HEAD_CAPACITY.saturating_add(sealed.len().saturating_mul(HEAD_CAPACITY_PER_BATCH)));
     for (original, head) in sealed {
         sink.register(original, head);
     }
-    header
-        .encode(&mut sink, R::header_version(version))
-        .map_err(|error| refused(&error))?;
-    request
-        .encode(&mut sink, version)
-        .map_err(|error| refused(&error))?;
+    header.encode(&mut sink, R::header_version(version)).map_err(|error| refused(&error))?;
+    request.encode(&mut sink, version).map_err(|error| refused(&error))?;
     sink.finish().map_err(|error| refused(&error))
 }
 

@@ -48,17 +48,11 @@ pub(super) enum Kind {
 const LAST: i16 = i16::MAX;
 
 const fn since(first: i16, kind: Kind) -> Field {
-    Field {
-        versions: first..=LAST,
-        kind,
-    }
+    Field { versions: first..=LAST, kind }
 }
 
 const fn between(first: i16, last: i16, kind: Kind) -> Field {
-    Field {
-        versions: first..=last,
-        kind,
-    }
+    Field { versions: first..=last, kind }
 }
 
 const fn always(kind: Kind) -> Field {
@@ -66,10 +60,7 @@ const fn always(kind: Kind) -> Field {
 }
 
 const fn plain(fields: &'static [Field]) -> Structure {
-    Structure {
-        fields,
-        tagged: &[],
-    }
+    Structure { fields, tagged: &[] }
 }
 
 const BOOL: Kind = Kind::Fixed(1);
@@ -96,30 +87,14 @@ pub(super) static MESSAGES: &[Message] = &[
         flexible_from: 3,
         body: Structure {
             fields: &[
-                always(I16), // error_code
-                always(Kind::Array(&plain(&[
-                    always(I16),
-                    always(I16),
-                    always(I16),
-                ]))), // api_key, min, max
-                since(1, I32), // throttle_time_ms
+                always(I16),                                                           // error_code
+                always(Kind::Array(&plain(&[always(I16), always(I16), always(I16)]))), // api_key, min, max
+                since(1, I32),                                                         // throttle_time_ms
             ],
             tagged: &[
-                (
-                    0,
-                    since(
-                        3,
-                        Kind::Array(&plain(&[always(TEXT), always(I16), always(I16)])),
-                    ),
-                ), // supported_features
+                (0, since(3, Kind::Array(&plain(&[always(TEXT), always(I16), always(I16)])))), // supported_features
                 (1, since(3, I64)), // finalized_features_epoch
-                (
-                    2,
-                    since(
-                        3,
-                        Kind::Array(&plain(&[always(TEXT), always(I16), always(I16)])),
-                    ),
-                ), // finalized_features
+                (2, since(3, Kind::Array(&plain(&[always(TEXT), always(I16), always(I16)])))), // finalized_features
                 (3, since(3, BOOL)), // zk_migration_ready
             ],
         },

@@ -57,9 +57,7 @@ pub struct Conflict {
 impl Conflict {
     /// Whether this flow may not copy this topic.
     pub fn refuses(&self, source: &str, target: &str, topic: &str) -> bool {
-        self.copies
-            .iter()
-            .any(|copy| copy.source == source && copy.target == target && copy.topic == topic)
+        self.copies.iter().any(|copy| copy.source == source && copy.target == target && copy.topic == topic)
     }
 }
 
@@ -68,22 +66,10 @@ impl fmt::Display for Conflict {
         let ways: Vec<String> = self.copies.iter().map(ToString::to_string).collect();
         match self.kind {
             ConflictKind::TwoWriters => {
-                let (topic, target) = self
-                    .copies
-                    .first()
-                    .map_or(("", ""), |copy| (&copy.remote_topic, &copy.target));
-                write!(
-                    f,
-                    "topic {topic} on {target} would have {} writers ({})",
-                    ways.len(),
-                    ways.join(", ")
-                )?;
+                let (topic, target) = self.copies.first().map_or(("", ""), |copy| (&copy.remote_topic, &copy.target));
+                write!(f, "topic {topic} on {target} would have {} writers ({})", ways.len(), ways.join(", "))?;
             }
-            ConflictKind::Loop => write!(
-                f,
-                "records would come back to where they were ({})",
-                ways.join(", ")
-            )?,
+            ConflictKind::Loop => write!(f, "records would come back to where they were ({})", ways.join(", "))?,
         }
         f.write_str(
             "; none of these copies is started. Give each flow its own topics (A->B.topics, A->B.topics.exclude), or use \
@@ -101,32 +87,19 @@ impl fmt::Display for Copy {
 /// The conflicts among `flows`, given the topics that exist on each cluster (by alias, without internal ones).
 ///
 /// The answer is sorted and holds each conflict once.
-pub fn conflicts(
-    flows: &[FlowRules<'_>],
-    topics: &BTreeMap<String, BTreeSet<String>>,
-) -> Vec<Conflict> {
+pub fn conflicts(flows: &[FlowRules<'_>], topics: &BTreeMap<String, BTreeSet<String>>) -> Vec<Conflict> {
     let mut found = BTreeSet::new();
     let mut writers: BTreeMap<(String, String), BTreeSet<Copy>> = BTreeMap::new();
     for (cluster, names) in topics {
         for name in names {
-            follow(
-                flows,
-                cluster,
-                name,
-                &mut Vec::new(),
-                &mut writers,
-                &mut found,
-            );
+            follow(flows, cluster, name, &mut Vec::new(), &mut writers, &mut found);
         }
     }
     found.extend(
         writers
             .into_values()
             .filter(|copies| copies.len() > 1)
-            .map(|copies| Conflict {
-                kind: ConflictKind::TwoWriters,
-                copies: copies.into_iter().collect(),
-            }),
+            .map(|copies| Conflict { kind: ConflictKind::TwoWriters, copies: copies.into_iter().collect() }),
     );
     found.into_iter().collect()
 }
@@ -141,14 +114,7 @@ fn follow(
     found: &mut BTreeSet<Conflict>,
 ) {
     for flow in flows.iter().filter(|flow| flow.source == cluster) {
-        let decision = should_copy(
-            flow.policy,
-            flow.filter,
-            flow.copy_heartbeats,
-            flow.target,
-            topic,
-            false,
-        );
+        let decision = should_copy(flow.policy, flow.filter, flow.copy_heartbeats, flow.target, topic, false);
         if !decision.is_copy() {
             continue;
         }
@@ -158,19 +124,14 @@ fn follow(
             topic: topic.to_owned(),
             remote_topic: flow.policy.remote_topic(flow.source, topic),
         };
-        let (remote_topic, been_there) = (
-            copy.remote_topic.clone(),
-            way.iter().position(|step| step.source == flow.target),
-        );
+        let (remote_topic, been_there) =
+            (copy.remote_topic.clone(), way.iter().position(|step| step.source == flow.target));
         way.push(copy.clone());
         if let Some(start) = been_there {
             let mut copies = way.split_at(start).1.to_vec();
             // The same loop is found from each of its clusters; sorted it is the same value.
             copies.sort();
-            found.insert(Conflict {
-                kind: ConflictKind::Loop,
-                copies,
-            });
+            found.insert(Conflict { kind: ConflictKind::Loop, copies });
         } else {
             let place = (flow.target.to_owned(), remote_topic.clone());
             writers.entry(place).or_default().insert(copy);
@@ -186,16 +147,11 @@ mod tests {
     use crate::topics::Separators;
 
     fn default_policy() -> ReplicationPolicy {
-        ReplicationPolicy::Default {
-            separators: Separators::default(),
-        }
+        ReplicationPolicy::Default { separators: Separators::default() }
     }
 
     fn identity(alias: &str) -> ReplicationPolicy {
-        ReplicationPolicy::Identity {
-            separators: Separators::default(),
-            source_alias: alias.to_owned(),
-        }
+        ReplicationPolicy::Identity { separators: Separators::default(), source_alias: alias.to_owned() }
     }
 
     fn existing(topics: &[(&str, &[&str])]) -> BTreeMap<String, BTreeSet<String>> {
@@ -208,19 +164,10 @@ mod tests {
             .collect()
     }
 
-    fn check(
-        flows: &[(&str, &str, &ReplicationPolicy, &TopicFilter)],
-        topics: &[(&str, &[&str])],
-    ) -> Vec<Conflict> {
+    fn check(flows: &[(&str, &str, &ReplicationPolicy, &TopicFilter)], topics: &[(&str, &[&str])]) -> Vec<Conflict> {
         let flows: Vec<FlowRules<'_>> = flows
             .iter()
-            .map(|(source, target, policy, filter)| FlowRules {
-                source,
-                target,
-                policy,
-                filter,
-                copy_heartbeats: true,
-            })
+            .map(|(source, target, policy, filter)| FlowRules { source, target, policy, filter, copy_heartbeats: true })
             .collect();
         conflicts(&flows, &existing(topics))
     }
@@ -228,50 +175,31 @@ mod tests {
     #[test]
     fn two_flows_that_merge_into_one_topic_are_refused() {
         let (a, b, all) = (identity("A"), identity("B"), TopicFilter::default());
-        let found = check(
-            &[("A", "C", &a, &all), ("B", "C", &b, &all)],
-            &[("A", &["t", "only-a"]), ("B", &["t"])],
-        );
-        let [conflict] = found.as_slice() else {
-            panic!("{found:?}")
-        };
+        let found = check(&[("A", "C", &a, &all), ("B", "C", &b, &all)], &[("A", &["t", "only-a"]), ("B", &["t"])]);
+        let [conflict] = found.as_slice() else { panic!("{found:?}") };
         assert_eq!(conflict.kind, ConflictKind::TwoWriters);
         assert!(conflict.refuses("A", "C", "t") && conflict.refuses("B", "C", "t"));
         assert!(!conflict.refuses("A", "C", "only-a"));
         let text = conflict.to_string();
-        assert!(
-            text.starts_with("topic t on C would have 2 writers (A->C topic t, B->C topic t)"),
-            "{text}"
-        );
+        assert!(text.starts_with("topic t on C would have 2 writers (A->C topic t, B->C topic t)"), "{text}");
         assert!(text.contains("DefaultReplicationPolicy"), "{text}");
     }
 
     #[test]
     fn two_way_identity_is_refused_before_the_copy_exists() {
         let (a, b, all) = (identity("A"), identity("B"), TopicFilter::default());
-        let found = check(
-            &[("A", "B", &a, &all), ("B", "A", &b, &all)],
-            &[("A", &["t", "heartbeats"])],
-        );
-        let [conflict] = found.as_slice() else {
-            panic!("{found:?}")
-        };
+        let found = check(&[("A", "B", &a, &all), ("B", "A", &b, &all)], &[("A", &["t", "heartbeats"])]);
+        let [conflict] = found.as_slice() else { panic!("{found:?}") };
         assert_eq!(conflict.kind, ConflictKind::Loop);
         assert!(conflict.refuses("A", "B", "t") && conflict.refuses("B", "A", "t"));
-        let both = check(
-            &[("A", "B", &a, &all), ("B", "A", &b, &all)],
-            &[("A", &["t"]), ("B", &["t"])],
-        );
+        let both = check(&[("A", "B", &a, &all), ("B", "A", &b, &all)], &[("A", &["t"]), ("B", &["t"])]);
         assert_eq!(both, found);
     }
 
     #[test]
     fn two_way_identity_with_separate_topics_is_fine() {
         let (a, b) = (identity("A"), identity("B"));
-        let (ours, theirs) = (
-            TopicFilter::new(&["east.*"], &[]).unwrap(),
-            TopicFilter::new(&["west.*"], &[]).unwrap(),
-        );
+        let (ours, theirs) = (TopicFilter::new(&["east.*"], &[]).unwrap(), TopicFilter::new(&["west.*"], &[]).unwrap());
         let found = check(
             &[("A", "B", &a, &ours), ("B", "A", &b, &theirs)],
             &[("A", &["east-t", "west-t"]), ("B", &["west-t", "east-t"])],
@@ -288,23 +216,13 @@ mod tests {
             ("C", "A", &policy, &all),
             ("B", "A", &policy, &all),
         ];
-        assert_eq!(
-            check(&ring, &[("A", &["t"]), ("B", &["t", "A.t"]), ("C", &["t"])]),
-            []
-        );
+        assert_eq!(check(&ring, &[("A", &["t"]), ("B", &["t", "A.t"]), ("C", &["t"])]), []);
     }
 
     #[test]
     fn two_ways_to_one_target_are_two_writers() {
         let (a, b, all) = (identity("A"), identity("B"), TopicFilter::default());
-        let found = check(
-            &[
-                ("A", "B", &a, &all),
-                ("B", "C", &b, &all),
-                ("A", "C", &a, &all),
-            ],
-            &[("A", &["t"])],
-        );
+        let found = check(&[("A", "B", &a, &all), ("B", "C", &b, &all), ("A", "C", &a, &all)], &[("A", &["t"])]);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].refuses("B", "C", "t") && found[0].refuses("A", "C", "t"));
     }
@@ -312,10 +230,7 @@ mod tests {
     #[test]
     fn mixed_policies_that_grow_names_for_ever_are_a_loop() {
         let (a, b, all) = (default_policy(), identity("B"), TopicFilter::default());
-        let found = check(
-            &[("A", "B", &a, &all), ("B", "A", &b, &all)],
-            &[("A", &["t"])],
-        );
+        let found = check(&[("A", "B", &a, &all), ("B", "A", &b, &all)], &[("A", &["t"])]);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].refuses("A", "B", "t") && found[0].refuses("B", "A", "A.t"));
     }

@@ -36,10 +36,7 @@ impl TopicFilter {
     /// # Errors
     /// [`PatternError`] for what Java would refuse, and for what neither engine here can express.
     pub fn new<S: AsRef<str>>(include: &[S], exclude: &[S]) -> Result<Self, PatternError> {
-        Ok(Self {
-            include: JavaPattern::any_of(include)?,
-            exclude: JavaPattern::any_of(exclude)?,
-        })
+        Ok(Self { include: JavaPattern::any_of(include)?, exclude: JavaPattern::any_of(exclude)? })
     }
 
     /// Puts two lists together that were compiled one by one (so that both can be found faulty in one pass).
@@ -74,10 +71,7 @@ impl TopicFilter {
 
     /// What the patterns mean to Java that their author may not have meant.
     pub fn warnings(&self) -> impl Iterator<Item = &PatternWarning> {
-        self.include
-            .warnings()
-            .iter()
-            .chain(self.exclude.warnings())
+        self.include.warnings().iter().chain(self.exclude.warnings())
     }
 }
 
@@ -99,12 +93,7 @@ mod tests {
         for topic in ["orders", "a.b", "_schemas", "heartbeats"] {
             assert!(filter.matches(topic), "{topic}");
         }
-        for topic in [
-            "x.internal",
-            "x-internal",
-            "orders.replica",
-            "__consumer_offsets",
-        ] {
+        for topic in ["x.internal", "x-internal", "orders.replica", "__consumer_offsets"] {
             assert_eq!(filter.judge(topic), FilterVerdict::Excluded, "{topic}");
         }
     }

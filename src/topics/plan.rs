@@ -74,20 +74,13 @@ impl TopicChange {
 impl fmt::Display for TopicChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Create {
-                topic,
-                partitions,
-                replication_factor,
-                configs,
-            } => {
+            Self::Create { topic, partitions, replication_factor, configs } => {
                 write!(f, "create topic {topic} partitions={partitions} ")?;
                 match replication_factor {
                     -1 => write!(f, "replication.factor=broker default")?,
                     factor => write!(f, "replication.factor={factor}")?,
                 }
-                configs
-                    .iter()
-                    .try_for_each(|(key, value)| write!(f, " {key}={value}"))
+                configs.iter().try_for_each(|(key, value)| write!(f, " {key}={value}"))
             }
             Self::Grow { topic, from, to } => {
                 write!(f, "grow topic {topic} from {from} to {to} partitions")
@@ -100,20 +93,9 @@ impl fmt::Display for TopicChange {
 ///
 /// `target` maps the names of the target's topics to their partition counts. A target with more partitions than the
 /// source is left as it is: partitions cannot be taken away.
-pub fn plan_topics(
-    rules: &PlanRules<'_>,
-    source: &[SourceTopic],
-    target: &BTreeMap<String, i32>,
-) -> Vec<TopicChange> {
-    let wanted: BTreeMap<String, &SourceTopic> = source
-        .iter()
-        .map(|topic| {
-            (
-                rules.policy.remote_topic(rules.source_alias, &topic.name),
-                topic,
-            )
-        })
-        .collect();
+pub fn plan_topics(rules: &PlanRules<'_>, source: &[SourceTopic], target: &BTreeMap<String, i32>) -> Vec<TopicChange> {
+    let wanted: BTreeMap<String, &SourceTopic> =
+        source.iter().map(|topic| (rules.policy.remote_topic(rules.source_alias, &topic.name), topic)).collect();
     wanted
         .into_iter()
         .filter_map(|(topic, wanted)| match target.get(&topic) {
@@ -123,11 +105,7 @@ pub fn plan_topics(
                 replication_factor: rules.replication_factor,
                 topic,
             }),
-            Some(&from) if from < wanted.partitions => Some(TopicChange::Grow {
-                topic,
-                from,
-                to: wanted.partitions,
-            }),
+            Some(&from) if from < wanted.partitions => Some(TopicChange::Grow { topic, from, to: wanted.partitions }),
             Some(_) => None,
         })
         .collect()
@@ -143,10 +121,7 @@ fn creation_configs(rules: &PlanRules<'_>, source: &SourceTopic) -> BTreeMap<Str
     }
     if rules.target_knows_timestamp_limits {
         let limit = source.timestamp_after_max_ms.unwrap_or(i64::MAX);
-        configs.insert(
-            "message.timestamp.after.max.ms".to_owned(),
-            limit.to_string(),
-        );
+        configs.insert("message.timestamp.after.max.ms".to_owned(), limit.to_string());
     }
     configs
 }
@@ -172,21 +147,14 @@ mod tests {
 
     #[test]
     fn missing_topics_are_created_and_small_ones_grown() {
-        let policy = ReplicationPolicy::Default {
-            separators: Separators::default(),
-        };
+        let policy = ReplicationPolicy::Default { separators: Separators::default() };
         let mut rules = PlanRules {
             policy: &policy,
             source_alias: "A",
             replication_factor: 2,
             target_knows_timestamp_limits: true,
         };
-        let source = [
-            topic("new", 8),
-            topic("grown", 6),
-            topic("same", 3),
-            topic("fewer", 1),
-        ];
+        let source = [topic("new", 8), topic("grown", 6), topic("same", 3), topic("fewer", 1)];
         let target = BTreeMap::from([
             ("A.grown".to_owned(), 4),
             ("A.same".to_owned(), 3),
@@ -205,18 +173,13 @@ mod tests {
         rules.target_knows_timestamp_limits = false;
         assert_eq!(
             lines(&plan_topics(&rules, &source[..1], &target)),
-            [
-                "create topic A.new partitions=8 replication.factor=broker default max.message.bytes=2000000"
-            ]
+            ["create topic A.new partitions=8 replication.factor=broker default max.message.bytes=2000000"]
         );
     }
 
     #[test]
     fn planning_again_after_applying_yields_nothing() {
-        let policy = ReplicationPolicy::Identity {
-            separators: Separators::default(),
-            source_alias: "A".to_owned(),
-        };
+        let policy = ReplicationPolicy::Identity { separators: Separators::default(), source_alias: "A".to_owned() };
         let rules = PlanRules {
             policy: &policy,
             source_alias: "A",
@@ -227,18 +190,13 @@ mod tests {
         let mut target = BTreeMap::from([("b".to_owned(), 1)]);
         for change in plan_topics(&rules, &source, &target) {
             match change {
-                TopicChange::Create {
-                    topic, partitions, ..
-                } => assert_eq!(target.insert(topic, partitions), None),
+                TopicChange::Create { topic, partitions, .. } => assert_eq!(target.insert(topic, partitions), None),
                 TopicChange::Grow { topic, from, to } => {
                     assert_eq!(target.insert(topic, to), Some(from));
                 }
             }
         }
-        assert_eq!(
-            target.keys().collect::<Vec<_>>(),
-            ["A.heartbeats", "a", "b"]
-        );
+        assert_eq!(target.keys().collect::<Vec<_>>(), ["A.heartbeats", "a", "b"]);
         assert_eq!(plan_topics(&rules, &source, &target), []);
     }
 }

@@ -7,10 +7,8 @@
 const HEARTBEATS: &str = "heartbeats";
 
 /// The class names users write for the policy that prefixes the source alias.
-const DEFAULT_CLASSES: [&str; 2] = [
-    "org.apache.kafka.connect.mirror.DefaultReplicationPolicy",
-    "DefaultReplicationPolicy",
-];
+const DEFAULT_CLASSES: [&str; 2] =
+    ["org.apache.kafka.connect.mirror.DefaultReplicationPolicy", "DefaultReplicationPolicy"];
 
 /// The class names users write for the policy that keeps names; the second is Strimzi's older one.
 const IDENTITY_CLASSES: [&str; 3] = [
@@ -61,10 +59,7 @@ pub struct UnknownPolicy {
 impl Separators {
     /// The same separator for topics and for MirrorMaker's internal topics.
     pub fn same(separator: &str) -> Self {
-        Self {
-            topic: separator.to_owned(),
-            internal: separator.to_owned(),
-        }
+        Self { topic: separator.to_owned(), internal: separator.to_owned() }
     }
 }
 
@@ -80,22 +75,13 @@ impl ReplicationPolicy {
     ///
     /// # Errors
     /// [`UnknownPolicy`] for every class but Kafka's two and Strimzi's identity policy.
-    pub fn from_class(
-        class: &str,
-        separators: Separators,
-        source_alias: &str,
-    ) -> Result<Self, UnknownPolicy> {
+    pub fn from_class(class: &str, separators: Separators, source_alias: &str) -> Result<Self, UnknownPolicy> {
         if DEFAULT_CLASSES.contains(&class) {
             Ok(Self::Default { separators })
         } else if IDENTITY_CLASSES.contains(&class) {
-            Ok(Self::Identity {
-                separators,
-                source_alias: source_alias.to_owned(),
-            })
+            Ok(Self::Identity { separators, source_alias: source_alias.to_owned() })
         } else {
-            Err(UnknownPolicy {
-                class: class.to_owned(),
-            })
+            Err(UnknownPolicy { class: class.to_owned() })
         }
     }
 
@@ -202,10 +188,7 @@ impl ReplicationPolicy {
     fn split<'a>(&self, topic: &'a str) -> Option<(&'a str, &'a str)> {
         let separator = self.separators().topic.as_str();
         let (source, upstream) = topic.split_once(separator)?;
-        upstream
-            .split(separator)
-            .any(|part| !part.is_empty())
-            .then_some((source, upstream))
+        upstream.split(separator).any(|part| !part.is_empty()).then_some((source, upstream))
     }
 }
 
@@ -214,16 +197,11 @@ mod tests {
     use super::*;
 
     fn default_policy() -> ReplicationPolicy {
-        ReplicationPolicy::Default {
-            separators: Separators::default(),
-        }
+        ReplicationPolicy::Default { separators: Separators::default() }
     }
 
     fn identity() -> ReplicationPolicy {
-        ReplicationPolicy::Identity {
-            separators: Separators::default(),
-            source_alias: "A".to_owned(),
-        }
+        ReplicationPolicy::Identity { separators: Separators::default(), source_alias: "A".to_owned() }
     }
 
     // The expected values of these tables are the examples of `mirrormaker2.md` section 4, taken there from Kafka's
@@ -270,9 +248,7 @@ mod tests {
         assert!(!policy.is_heartbeats_topic("heartbeats!"));
         assert!(!policy.is_checkpoints_topic("checkpoints.internal"));
         assert!(policy.is_checkpoints_topic("s2.s1.checkpoints.internal"));
-        let underscore = ReplicationPolicy::Default {
-            separators: Separators::same("_"),
-        };
+        let underscore = ReplicationPolicy::Default { separators: Separators::same("_") };
         assert!(!underscore.is_heartbeats_topic("us-west.heartbeats"));
         assert!(underscore.is_heartbeats_topic("us-west_heartbeats"));
         assert!(underscore.is_internal_topic("mm2-offset-syncs_B_internal"));
@@ -281,13 +257,7 @@ mod tests {
     #[test]
     fn internal_topics_are_recognised() {
         for policy in [default_policy(), identity()] {
-            for topic in [
-                "__consumer_offsets",
-                ".hidden",
-                "mm2-offsets.A.internal",
-                "x-internal",
-                "x.internal",
-            ] {
+            for topic in ["__consumer_offsets", ".hidden", "mm2-offsets.A.internal", "x-internal", "x.internal"] {
                 assert!(policy.is_internal_topic(topic), "{topic}");
             }
             for topic in ["orders", "_schemas", "internal", "internal.orders"] {
@@ -299,14 +269,9 @@ mod tests {
     #[test]
     fn cycles_are_seen_through_several_hops() {
         let policy = default_policy();
-        for (topic, cycle) in [
-            ("B.x", true),
-            ("C.B.x", true),
-            ("B.A.x", true),
-            ("A.x", false),
-            ("C.x", false),
-            ("x", false),
-        ] {
+        for (topic, cycle) in
+            [("B.x", true), ("C.B.x", true), ("B.A.x", true), ("A.x", false), ("C.x", false), ("x", false)]
+        {
             assert_eq!(policy.is_cycle("B", topic), cycle, "{topic}");
         }
         assert!(!identity().is_cycle("B", "B.x"));
@@ -315,17 +280,9 @@ mod tests {
 
     #[test]
     fn a_class_of_ones_own_is_refused_with_the_remedy() {
-        let text = ReplicationPolicy::from_class("com.acme.Names", Separators::default(), "A")
-            .unwrap_err()
-            .to_string();
-        assert!(
-            text.contains("com.acme.Names") && text.contains("IdentityReplicationPolicy"),
-            "{text}"
-        );
+        let text = ReplicationPolicy::from_class("com.acme.Names", Separators::default(), "A").unwrap_err().to_string();
+        assert!(text.contains("com.acme.Names") && text.contains("IdentityReplicationPolicy"), "{text}");
         let strimzi = "io.strimzi.kafka.connect.mirror.IdentityReplicationPolicy";
-        assert_eq!(
-            ReplicationPolicy::from_class(strimzi, Separators::default(), "A"),
-            Ok(identity())
-        );
+        assert_eq!(ReplicationPolicy::from_class(strimzi, Separators::default(), "A"), Ok(identity()));
     }
 }

@@ -95,9 +95,7 @@ mod tests {
     use crate::topics::Separators;
 
     fn decide(filter: &TopicFilter, topic: &str) -> CopyDecision {
-        let policy = ReplicationPolicy::Default {
-            separators: Separators::default(),
-        };
+        let policy = ReplicationPolicy::Default { separators: Separators::default() };
         should_copy(&policy, filter, true, "B", topic, false)
     }
 
@@ -117,10 +115,7 @@ mod tests {
         }
         let orders = TopicFilter::new(&["orders"], &[]).unwrap();
         assert!(decide(&orders, "orders").is_copy());
-        assert_eq!(
-            decide(&orders, "x"),
-            CopyDecision::Skip(SkipReason::NotIncluded)
-        );
+        assert_eq!(decide(&orders, "x"), CopyDecision::Skip(SkipReason::NotIncluded));
     }
 
     #[test]
@@ -128,13 +123,8 @@ mod tests {
         let none = TopicFilter::new(&["orders"], &[".*"]).unwrap();
         assert!(decide(&none, "heartbeats").is_copy());
         assert!(decide(&none, "C.heartbeats").is_copy());
-        assert_eq!(
-            decide(&none, "B.heartbeats"),
-            CopyDecision::Skip(SkipReason::Cycle)
-        );
-        let policy = ReplicationPolicy::Default {
-            separators: Separators::default(),
-        };
+        assert_eq!(decide(&none, "B.heartbeats"), CopyDecision::Skip(SkipReason::Cycle));
+        let policy = ReplicationPolicy::Default { separators: Separators::default() };
         assert!(!should_copy(&policy, &none, false, "B", "heartbeats", false).is_copy());
     }
 }

@@ -13,35 +13,21 @@ fn batch(bytes: &Bytes) -> Batch {
 }
 
 fn seal_as(bytes: &Bytes, producer_id: i64, producer_epoch: i16, base_sequence: i32) -> Bytes {
-    let head = seal(
-        &batch(bytes),
-        ProducerIdentity {
-            producer_id,
-            producer_epoch,
-        },
-        base_sequence,
-    )
-    .unwrap();
+    let head = seal(&batch(bytes), ProducerIdentity { producer_id, producer_epoch }, base_sequence).unwrap();
     Bytes::copy_from_slice(&head)
 }
 
 #[test]
 fn the_first_worked_example() {
     let new = vectors::hex(vectors::EXAMPLE_1_NEW);
-    assert_eq!(
-        seal_as(&vectors::hex(vectors::EXAMPLE_1_OLD), 4242, 3, 17),
-        new.slice(..HEADER_LEN)
-    );
+    assert_eq!(seal_as(&vectors::hex(vectors::EXAMPLE_1_OLD), 4242, 3, 17), new.slice(..HEADER_LEN));
 }
 
 #[test]
 fn the_third_worked_example() {
     let old = vectors::whole(vectors::EXAMPLE_3_OLD_HEADER, &vectors::example_3_payload());
     batch(&old).verify_crc().unwrap();
-    assert_eq!(
-        seal_as(&old, 1_000_000_007, 2, 0),
-        vectors::hex(vectors::EXAMPLE_3_NEW_HEADER)
-    );
+    assert_eq!(seal_as(&old, 1_000_000_007, 2, 0), vectors::hex(vectors::EXAMPLE_3_NEW_HEADER));
 }
 
 #[test]
@@ -74,68 +60,24 @@ fn damage_is_not_laundered() {
 fn a_marker_can_never_be_sealed() {
     for (name, marker) in [("commit", vectors::COMMIT), ("abort", vectors::ABORT)] {
         let marker = batch(&vectors::hex(marker));
-        let refused = seal(
-            &marker,
-            ProducerIdentity {
-                producer_id: 1,
-                producer_epoch: 0,
-            },
-            0,
-        );
-        assert_eq!(
-            refused,
-            Err(SealRefused::Control { base_offset: 101 }),
-            "{name}"
-        );
+        let refused = seal(&marker, ProducerIdentity { producer_id: 1, producer_epoch: 0 }, 0);
+        assert_eq!(refused, Err(SealRefused::Control { base_offset: 101 }), "{name}");
     }
     // Nor any other batch with the bit, whatever else its attributes say.
     let mut data = batch(&vectors::hex(vectors::EXAMPLE_1_OLD));
     for attributes in (i16::MIN..=i16::MAX).filter(|attributes| attributes & 0x20 != 0) {
         data.header.attributes = attributes;
-        assert!(
-            seal(
-                &data,
-                ProducerIdentity {
-                    producer_id: 1,
-                    producer_epoch: 0
-                },
-                0
-            )
-            .is_err()
-        );
+        assert!(seal(&data, ProducerIdentity { producer_id: 1, producer_epoch: 0 }, 0).is_err());
     }
 }
 
 #[test]
 fn emptied_and_thinned_batches_are_refused() {
-    let identity = ProducerIdentity {
-        producer_id: 1,
-        producer_epoch: 0,
-    };
+    let identity = ProducerIdentity { producer_id: 1, producer_epoch: 0 };
     let empty = batch(&vectors::hex(vectors::EMPTY_RETAINED));
-    assert_eq!(
-        seal(&empty, identity, 0),
-        Err(SealRefused::Gaps {
-            base_offset: 100,
-            records_count: 0,
-            offsets: 10
-        })
-    );
-    let mut thinned = batch(&vectors::whole(
-        vectors::EXAMPLE_2_OLD_HEADER,
-        &vectors::example_2_payload(),
-    ));
+    assert_eq!(seal(&empty, identity, 0), Err(SealRefused::Gaps { base_offset: 100, records_count: 0, offsets: 10 }));
+    let mut thinned = batch(&vectors::whole(vectors::EXAMPLE_2_OLD_HEADER, &vectors::example_2_payload()));
     thinned.header.records_count = 9;
     let refused = seal(&thinned, identity, 0).unwrap_err();
-    assert!(
-        matches!(
-            refused,
-            SealRefused::Gaps {
-                records_count: 9,
-                offsets: 10,
-                ..
-            }
-        ),
-        "{refused}"
-    );
+    assert!(matches!(refused, SealRefused::Gaps { records_count: 9, offsets: 10, .. }), "{refused}");
 }

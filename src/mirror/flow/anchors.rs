@@ -68,13 +68,7 @@ impl Committer {
             next: Instant::now() + SOURCE_COMMIT_INTERVAL,
             warned: false,
         });
-        Self {
-            flow: flow.name.clone(),
-            runs,
-            lease,
-            uncopied: BTreeMap::new(),
-            source,
-        }
+        Self { flow: flow.name.clone(), runs, lease, uncopied: BTreeMap::new(), source }
     }
 
     /// Runs until the offers end, then writes the last copies.
@@ -85,11 +79,7 @@ impl Committer {
     ) {
         let mut next_copies = Instant::now() + COPY_INTERVAL;
         loop {
-            let source_due = self
-                .source
-                .as_ref()
-                .filter(|source| !source.due.is_empty())
-                .map(|source| source.next);
+            let source_due = self.source.as_ref().filter(|source| !source.due.is_empty()).map(|source| source.next);
             tokio::select! {
                 biased;
                 lot = offers.recv() => match lot {
@@ -122,10 +112,7 @@ impl Committer {
         let mut outcomes: Vec<AnchorOutcome> = Vec::with_capacity(lot.len());
         if let Err(error) = self.write_breaks(&lot).await {
             warn!(flow = %self.flow, %error, "runs could not be written; anchors wait");
-            outcomes.extend(lot.iter().map(|offer| AnchorOutcome {
-                copy: offer.copy,
-                durable: None,
-            }));
+            outcomes.extend(lot.iter().map(|offer| AnchorOutcome { copy: offer.copy, durable: None }));
             // Offered again at once otherwise.
             tokio::time::sleep(Duration::from_millis(200)).await;
         } else {
@@ -134,10 +121,7 @@ impl Committer {
                 for offer in chunk {
                     let good = durable.contains(&offer.copy);
                     let durable = good.then_some((offer.breaks.len(), offer.tail_bytes));
-                    outcomes.push(AnchorOutcome {
-                        copy: offer.copy,
-                        durable,
-                    });
+                    outcomes.push(AnchorOutcome { copy: offer.copy, durable });
                     if good {
                         self.note(offer);
                     }
@@ -149,50 +133,32 @@ impl Committer {
             let _ = shard.send(Command::Anchored(outcomes.clone())).await;
         }
         // The first anchor of a partition is copied at once: its group commit may expire before the hour is over.
-        let first = lot
-            .iter()
-            .any(|offer| offer.anchor.state == PartitionState::Anchoring.code());
+        let first = lot.iter().any(|offer| offer.anchor.state == PartitionState::Anchoring.code());
         if first {
             self.write_copies().await;
         }
     }
 
     fn note(&mut self, offer: &AnchorOffer) {
-        self.uncopied
-            .insert(offer.target.clone(), offer.anchor.clone());
+        self.uncopied.insert(offer.target.clone(), offer.anchor.clone());
         if let Some(source) = &mut self.source {
-            source
-                .due
-                .insert(offer.source.clone(), offer.anchor.position.source_next);
+            source.due.insert(offer.source.clone(), offer.anchor.position.source_next);
         }
     }
 
     async fn write_breaks(&self, lot: &[AnchorOffer]) -> Result<(), crate::client::ClientError> {
         let rows: Vec<Row<'_>> = lot
             .iter()
-            .flat_map(|offer| {
-                offer
-                    .breaks
-                    .iter()
-                    .map(|run| Row::Break(&offer.target, &offer.anchor, *run))
-            })
+            .flat_map(|offer| offer.breaks.iter().map(|run| Row::Break(&offer.target, &offer.anchor, *run)))
             .collect();
-        if rows.is_empty() {
-            Ok(())
-        } else {
-            self.runs.write(&rows).await
-        }
+        if rows.is_empty() { Ok(()) } else { self.runs.write(&rows).await }
     }
 
     async fn write_copies(&mut self) {
         if self.uncopied.is_empty() {
             return;
         }
-        let rows: Vec<Row<'_>> = self
-            .uncopied
-            .iter()
-            .map(|(target, anchor)| Row::Anchor(target, anchor))
-            .collect();
+        let rows: Vec<Row<'_>> = self.uncopied.iter().map(|(target, anchor)| Row::Anchor(target, anchor)).collect();
         match self.runs.write(&rows).await {
             Ok(()) => self.uncopied.clear(),
             Err(error) => {
@@ -212,12 +178,7 @@ impl Committer {
             })
             .collect();
         let (reply, answer) = oneshot::channel();
-        if self
-            .lease
-            .send(LeaseCommand::Commit { offsets, reply })
-            .await
-            .is_err()
-        {
+        if self.lease.send(LeaseCommand::Commit { offsets, reply }).await.is_err() {
             return BTreeSet::new();
         }
         let codes = match timeout(COMMIT_PATIENCE, answer).await {
@@ -270,11 +231,7 @@ impl SourceCommits {
         }
         let offsets: Vec<OffsetToCommit> = due
             .into_iter()
-            .map(|(partition, offset)| OffsetToCommit {
-                partition,
-                offset,
-                metadata: String::new(),
-            })
+            .map(|(partition, offset)| OffsetToCommit { partition, offset, metadata: String::new() })
             .collect();
         if let Err(error) = self.try_commit(&offsets).await {
             if self.warned {
@@ -292,26 +249,11 @@ impl SourceCommits {
     }
 
     async fn try_commit(&self, offsets: &[OffsetToCommit]) -> Result<(), String> {
-        let coordinator = self
-            .cluster
-            .coordinator(&self.group)
-            .await
-            .map_err(|error| error.to_string())?;
-        let connection = self
-            .cluster
-            .broker(coordinator)
-            .await
-            .map_err(|error| error.to_string())?;
-        let group = GroupConnection::new(
-            connection,
-            self.group.clone(),
-            self.cluster.request_timeout(),
-        );
+        let coordinator = self.cluster.coordinator(&self.group).await.map_err(|error| error.to_string())?;
+        let connection = self.cluster.broker(coordinator).await.map_err(|error| error.to_string())?;
+        let group = GroupConnection::new(connection, self.group.clone(), self.cluster.request_timeout());
         for chunk in offsets.chunks(OFFSETS_PER_COMMIT) {
-            let codes = group
-                .commit(-1, "", None, chunk)
-                .await
-                .map_err(|error| error.to_string())?;
+            let codes = group.commit(-1, "", None, chunk).await.map_err(|error| error.to_string())?;
             if let Some((partition, code)) = codes.iter().find(|(_, code)| !code.is_none()) {
                 return Err(format!("{partition}: {code}"));
             }
@@ -329,11 +271,7 @@ pub(super) async fn committed_anchors(
     targets: &BTreeSet<TopicPartition>,
     stop: &CancellationToken,
 ) -> Option<Anchors> {
-    let mut backoff = Backoff::new(
-        Duration::from_millis(50),
-        Duration::from_secs(2),
-        backoff::entropy(),
-    );
+    let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2), backoff::entropy());
     loop {
         let tried = tokio::select! {
             biased;
@@ -365,19 +303,10 @@ async fn try_read(
     runs: &RunsTopic,
     targets: &BTreeSet<TopicPartition>,
 ) -> Result<Anchors, String> {
-    let coordinator = target
-        .coordinator(group)
-        .await
-        .map_err(|error| error.to_string())?;
-    let connection = target
-        .broker(coordinator)
-        .await
-        .map_err(|error| error.to_string())?;
+    let coordinator = target.coordinator(group).await.map_err(|error| error.to_string())?;
+    let connection = target.broker(coordinator).await.map_err(|error| error.to_string())?;
     let coordinator = GroupConnection::new(connection, group.clone(), target.request_timeout());
-    let answer = coordinator
-        .fetch_offsets()
-        .await
-        .map_err(|error| error.to_string())?;
+    let answer = coordinator.fetch_offsets().await.map_err(|error| error.to_string())?;
     if !answer.group_error.is_none() {
         return Err(format!("{}", answer.group_error));
     }
@@ -393,20 +322,11 @@ async fn try_read(
             continue;
         }
         let metadata = offset.metadata.unwrap_or_default();
-        anchors.insert(
-            offset.tp,
-            Anchor::from_commit(offset.committed_offset, &metadata),
-        );
+        anchors.insert(offset.tp, Anchor::from_commit(offset.committed_offset, &metadata));
     }
     // The copies are asked only if something may be found there: partitions that hold records, but have no commit.
-    if targets
-        .iter()
-        .any(|partition| !anchors.contains_key(partition))
-    {
-        let copies = runs
-            .read_anchors()
-            .await
-            .map_err(|error| error.to_string())?;
+    if targets.iter().any(|partition| !anchors.contains_key(partition)) {
+        let copies = runs.read_anchors().await.map_err(|error| error.to_string())?;
         for (partition, (target_next, metadata)) in copies {
             if targets.contains(&partition) && !anchors.contains_key(&partition) {
                 info!(partition = %partition, "the group has no anchor any more; its last copy is used");

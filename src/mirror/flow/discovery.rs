@@ -40,12 +40,8 @@ pub(super) struct Discovery<'a> {
 
 /// Makes a cluster's topics known to the other flows of the process.
 pub(super) fn publish(directory: &Directory, alias: &str, snapshot: &ClusterSnapshot) {
-    let names = snapshot
-        .topics
-        .iter()
-        .filter(|(_, info)| !info.internal)
-        .map(|(name, _)| name.as_str().to_owned())
-        .collect();
+    let names =
+        snapshot.topics.iter().filter(|(_, info)| !info.internal).map(|(name, _)| name.as_str().to_owned()).collect();
     directory.borrow_mut().insert(alias.to_owned(), names);
 }
 
@@ -56,28 +52,15 @@ impl<'a> Discovery<'a> {
         target: &'a Cluster,
         context: &'a FlowContext,
     ) -> Self {
-        Self {
-            settings,
-            source,
-            target,
-            context,
-        }
+        Self { settings, source, target, context }
     }
 
     /// Reads both sides. The topics are what exists now on both, or will after the changes are applied.
     pub(super) async fn look(&self) -> Result<(Vec<Discovered>, Vec<TopicChange>), FlowError> {
         let from = self.source.refresh_all().await?;
         let to = self.target.refresh_all().await?;
-        publish(
-            &self.context.directory,
-            self.settings.source.alias.as_str(),
-            &from,
-        );
-        publish(
-            &self.context.directory,
-            self.settings.target.alias.as_str(),
-            &to,
-        );
+        publish(&self.context.directory, self.settings.source.alias.as_str(), &from);
+        publish(&self.context.directory, self.settings.target.alias.as_str(), &to);
         let selected: Vec<TopicName> = from
             .topics
             .iter()
@@ -97,33 +80,21 @@ impl<'a> Discovery<'a> {
             .collect();
         let refused = self.refusals();
         let remote = |name: &TopicName| {
-            TopicName::new(
-                self.settings
-                    .policy
-                    .remote_topic(self.settings.source.alias.as_str(), name.as_str()),
-            )
+            TopicName::new(self.settings.policy.remote_topic(self.settings.source.alias.as_str(), name.as_str()))
         };
         let source_configs = self.configs(self.source, &selected).await;
-        let remotes: Vec<TopicName> = selected
-            .iter()
-            .map(&remote)
-            .filter(|name| to.topics.contains_key(name))
-            .collect();
+        let remotes: Vec<TopicName> =
+            selected.iter().map(&remote).filter(|name| to.topics.contains_key(name)).collect();
         let target_configs = self.configs(self.target, &remotes).await;
         let mut found = Vec::new();
         let mut wanted = Vec::new();
         for name in selected {
             let target = remote(&name);
-            let partitions = from
-                .topics
-                .get(&name)
-                .map_or(0, |info| info.partitions.len());
+            let partitions = from.topics.get(&name).map_or(0, |info| info.partitions.len());
             let partitions = i32::try_from(partitions).unwrap_or(i32::MAX);
             let configs = source_configs.get(&name);
-            let number =
-                |key: &str| configs.and_then(|configs| configs.get(key)?.parse::<i64>().ok());
-            let max_message_bytes =
-                number(MAX_MESSAGE_BYTES).and_then(|value| i32::try_from(value).ok());
+            let number = |key: &str| configs.and_then(|configs| configs.get(key)?.parse::<i64>().ok());
+            let max_message_bytes = number(MAX_MESSAGE_BYTES).and_then(|value| i32::try_from(value).ok());
             let refused = refused.get(name.as_str()).cloned();
             if refused.is_none() {
                 wanted.push(SourceTopic {
@@ -134,22 +105,11 @@ impl<'a> Discovery<'a> {
                     other_configs: BTreeMap::new(),
                 });
             }
-            let existing = target_configs
-                .get(&target)
-                .and_then(|configs| configs.get(MAX_MESSAGE_BYTES)?.parse::<usize>().ok());
+            let existing =
+                target_configs.get(&target).and_then(|configs| configs.get(MAX_MESSAGE_BYTES)?.parse::<usize>().ok());
             let created = max_message_bytes.and_then(|value| usize::try_from(value).ok());
-            let target_batch_bytes_max = if to.topics.contains_key(&target) {
-                existing
-            } else {
-                created
-            };
-            found.push(Discovered {
-                source: name,
-                target,
-                partitions,
-                target_batch_bytes_max,
-                refused,
-            });
+            let target_batch_bytes_max = if to.topics.contains_key(&target) { existing } else { created };
+            found.push(Discovered { source: name, target, partitions, target_batch_bytes_max, refused });
         }
         let rules = PlanRules {
             policy: &self.settings.policy,
@@ -160,12 +120,7 @@ impl<'a> Discovery<'a> {
         let counts: BTreeMap<String, i32> = to
             .topics
             .iter()
-            .map(|(name, info)| {
-                (
-                    name.as_str().to_owned(),
-                    i32::try_from(info.partitions.len()).unwrap_or(i32::MAX),
-                )
-            })
+            .map(|(name, info)| (name.as_str().to_owned(), i32::try_from(info.partitions.len()).unwrap_or(i32::MAX)))
             .collect();
         let changes = plan_topics(&rules, &wanted, &counts);
         Ok((found, changes))
@@ -173,42 +128,25 @@ impl<'a> Discovery<'a> {
 
     /// Why topics of this flow are refused, by source name: two writers, or a loop.
     fn refusals(&self) -> BTreeMap<String, String> {
-        let rules: Vec<_> = self
-            .context
-            .all_flows
-            .iter()
-            .map(FlowSettings::rules)
-            .collect();
+        let rules: Vec<_> = self.context.all_flows.iter().map(FlowSettings::rules).collect();
         let found = conflicts(&rules, &self.context.directory.borrow());
-        let (source, target) = (
-            self.settings.source.alias.as_str(),
-            self.settings.target.alias.as_str(),
-        );
+        let (source, target) = (self.settings.source.alias.as_str(), self.settings.target.alias.as_str());
         let mut refused = BTreeMap::new();
         for conflict in found {
             for copy in &conflict.copies {
                 if copy.source == source && copy.target == target {
-                    refused
-                        .entry(copy.topic.clone())
-                        .or_insert_with(|| conflict.to_string());
+                    refused.entry(copy.topic.clone()).or_insert_with(|| conflict.to_string());
                 }
             }
         }
         refused
     }
 
-    async fn configs(
-        &self,
-        cluster: &Cluster,
-        topics: &[TopicName],
-    ) -> BTreeMap<TopicName, TopicConfigs> {
+    async fn configs(&self, cluster: &Cluster, topics: &[TopicName]) -> BTreeMap<TopicName, TopicConfigs> {
         if topics.is_empty() {
             return BTreeMap::new();
         }
-        match cluster
-            .topic_configs(topics, &[MAX_MESSAGE_BYTES, TIMESTAMP_AFTER_MAX])
-            .await
-        {
+        match cluster.topic_configs(topics, &[MAX_MESSAGE_BYTES, TIMESTAMP_AFTER_MAX]).await {
             Ok(configs) => configs,
             Err(error) => {
                 warn!(cluster = %cluster.alias(), %error, "topic configurations cannot be read; defaults are assumed");
@@ -223,10 +161,7 @@ impl<'a> Discovery<'a> {
         let Some(broker) = self.target.snapshot().brokers.keys().next().copied() else {
             return false;
         };
-        self.target
-            .broker_configs(broker, &[BROKER_KEY])
-            .await
-            .is_ok_and(|configs| configs.contains_key(BROKER_KEY))
+        self.target.broker_configs(broker, &[BROKER_KEY]).await.is_ok_and(|configs| configs.contains_key(BROKER_KEY))
     }
 
     /// Creates and grows. What fails is reported and tried again at the next look; the rest goes on.
@@ -239,25 +174,14 @@ impl<'a> Discovery<'a> {
         for change in changes {
             info!(flow = %self.settings.name(), "{change}");
             match change {
-                TopicChange::Create {
-                    topic,
-                    partitions,
-                    replication_factor,
-                    configs,
-                } => creates.push(NewTopic {
-                    name: TopicName::new(topic),
-                    partitions,
-                    replication_factor,
-                    configs,
-                }),
+                TopicChange::Create { topic, partitions, replication_factor, configs } => {
+                    creates.push(NewTopic { name: TopicName::new(topic), partitions, replication_factor, configs })
+                }
                 TopicChange::Grow { topic, to, .. } => grows.push((TopicName::new(topic), to)),
             }
         }
         let mut done = BTreeSet::new();
-        for outcome in [
-            self.target.create_topics(&creates).await,
-            self.target.create_partitions(&grows).await,
-        ] {
+        for outcome in [self.target.create_topics(&creates).await, self.target.create_partitions(&grows).await] {
             match outcome {
                 Ok(outcomes) => {
                     for (topic, outcome) in outcomes {
@@ -292,11 +216,7 @@ pub(super) async fn await_topics(cluster: &Cluster, topics: &BTreeSet<TopicName>
         if let Ok(snapshot) = cluster.refresh(topics).await {
             let ready = topics.iter().all(|topic| {
                 snapshot.topics.get(topic).is_some_and(|info| {
-                    !info.partitions.is_empty()
-                        && info
-                            .partitions
-                            .iter()
-                            .all(|partition| partition.leader.is_some())
+                    !info.partitions.is_empty() && info.partitions.iter().all(|partition| partition.leader.is_some())
                 })
             });
             if ready {

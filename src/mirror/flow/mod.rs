@@ -5,6 +5,7 @@
 
 mod anchors;
 mod discovery;
+mod running;
 
 use std::{
     cell::RefCell,
@@ -14,48 +15,32 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    sync::{mpsc, oneshot},
-    time::{Instant, sleep_until},
-};
+use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, error, info, warn};
+use tracing::{debug, info};
 
-use self::{
-    anchors::{Committer, committed_anchors},
-    discovery::{Discovered, Discovery},
-};
+use self::{anchors::Committer, discovery::Discovery, running::Running};
 use super::{
     anchor::{Anchor, AnchorError, Shape},
-    identity::{IdentityOf, identity},
-    lease::{Lease, LeaseConfig, LeaseLost, RevokeReason, SlotSet, lease_group, slot_of},
-    lease_driver::{self, LeaseCommand, LeaseEvent},
-    partition::{
-        PartitionSettings, PartitionSpec, PartitionState, StartAt, StopReason, TargetNotEmpty,
-    },
+    lease::{Lease, LeaseConfig, LeaseLost, lease_group},
+    lease_driver::{self},
+    partition::{PartitionSettings, PartitionState, StartAt, TargetNotEmpty},
     report::{Command, CopyId, FlowReport, LeaseClock, PartitionReport, Report, Totals},
     runs::RunsTopic,
-    settings::{
-        ClusterSettings, FlowSettings, Isolation, LogAppendTime, OnTargetNotEmpty, StartOffset,
-    },
+    settings::{ClusterSettings, FlowSettings, Isolation, LogAppendTime, OnTargetNotEmpty, StartOffset},
     shard::ShardConfig,
 };
 use crate::{
     backoff,
     client::{ClientError, Cluster, ClusterConfig},
     net::{Dialer, TcpConnector},
-    protocol::{TopicName, TopicPartition},
+    protocol::TopicPartition,
     topics::TopicChange,
     wall_clock,
 };
 
 /// How long a flow tries to reach its clusters before it gives up starting.
 const START_PATIENCE: Duration = Duration::from_secs(30);
-/// How long revoked or stopping partitions may take to settle. The rest of the ten seconds a stop may take is for the
-/// last anchors.
-const DRAIN_PATIENCE: Duration = Duration::from_secs(7);
-/// Leaders are not learnt anew more often than this, however many partitions ask.
-const REFRESH_PAUSE: Duration = Duration::from_millis(100);
 /// `producer.id.expiration.ms` where the broker does not tell us (`design.md` 4).
 const EXPIRATION_ASSUMED: Duration = Duration::from_secs(3600);
 /// Slack for clocks that differ and for the sweep of the broker.
@@ -147,10 +132,7 @@ pub(crate) struct FlowStatus {
 impl FlowStatus {
     /// Sums and the notable partitions. `wall_ms` is the time of day in milliseconds.
     pub(crate) fn report(&self, wall_ms: i64) -> FlowReport {
-        let mut totals = Totals {
-            partitions: self.partitions.len(),
-            ..Totals::default()
-        };
+        let mut totals = Totals { partitions: self.partitions.len(), ..Totals::default() };
         let mut notable = Vec::new();
         for (name, row) in self.partitions.values() {
             match &row.state {
@@ -167,12 +149,7 @@ impl FlowStatus {
             }
             add(&mut totals.progress, &row.progress);
         }
-        FlowReport {
-            name: self.name.clone(),
-            state: self.state.clone(),
-            totals,
-            notable,
-        }
+        FlowReport { name: self.name.clone(), state: self.state.clone(), totals, notable }
     }
 }
 
@@ -190,10 +167,7 @@ fn add(sum: &mut super::partition::Progress, one: &super::partition::Progress) {
 
 impl Flow {
     /// Connects to both clusters and checks that they are two.
-    pub(crate) async fn connect(
-        settings: FlowSettings,
-        directory: &Directory,
-    ) -> Result<Self, FlowError> {
+    pub(crate) async fn connect(settings: FlowSettings, directory: &Directory) -> Result<Self, FlowError> {
         let name: Arc<str> = settings.name().into();
         let source = cluster(&settings.source);
         let target = cluster(&settings.target);
@@ -209,17 +183,10 @@ impl Flow {
                 cluster_id: a.clone(),
             });
         }
-        for (alias, snapshot) in [
-            (&settings.source.alias, &from),
-            (&settings.target.alias, &to),
-        ] {
+        for (alias, snapshot) in [(&settings.source.alias, &from), (&settings.target.alias, &to)] {
             discovery::publish(directory, alias.as_str(), snapshot);
         }
-        let status = FlowStatus {
-            name: name.to_string(),
-            state: "connected".into(),
-            ..FlowStatus::default()
-        };
+        let status = FlowStatus { name: name.to_string(), state: "connected".into(), ..FlowStatus::default() };
         Ok(Self {
             name,
             source_cluster_id: from.cluster_id.clone().unwrap_or_default(),
@@ -246,10 +213,7 @@ impl Flow {
         let runs = RunsTopic::new(self.target.clone(), self.settings.source.alias.as_str());
         let mut lines = Vec::new();
         if self.target.snapshot().topic_id(runs.topic()).is_none() {
-            lines.push(format!(
-                "create topic {} partitions=1 cleanup.policy=compact",
-                runs.topic().as_str()
-            ));
+            lines.push(format!("create topic {} partitions=1 cleanup.policy=compact", runs.topic().as_str()));
         }
         lines.extend(changes.iter().map(TopicChange::to_string));
         for topic in &found {
@@ -274,10 +238,7 @@ impl Flow {
         let (found, changes) = discovery.look().await?;
         discovery.apply(changes).await;
         let lease_config = LeaseConfig::new(
-            &lease_group(
-                self.settings.source.alias.as_str(),
-                self.settings.target.alias.as_str(),
-            ),
+            &lease_group(self.settings.source.alias.as_str(), self.settings.target.alias.as_str()),
             &context.instance_id,
             self.settings.lease.session_timeout,
         )?;
@@ -304,36 +265,15 @@ impl Flow {
             let (commands, received) = mpsc::channel(256);
             (context.spawn_shard)(
                 worker,
-                self.shard_config(
-                    &settings,
-                    &context,
-                    clock.clone(),
-                    received,
-                    reports.clone(),
-                ),
+                self.shard_config(&settings, &context, clock.clone(), received, reports.clone()),
             );
             shards.push(commands);
         }
         let committer = tokio::task::spawn_local(
             Committer::new(&self, runs.clone(), lease_commands.clone()).run(offers, shards.clone()),
         );
-        let mut running = Running {
-            flow: &self,
-            context: &context,
-            discovery,
-            runs,
-            group,
-            shards,
-            lease_commands,
-            anchor_offers,
-            copies: BTreeMap::new(),
-            next_id: 0,
-            owned: SlotSet::EMPTY,
-            assigned_once: false,
-            first_topics: found.iter().map(|topic| topic.source.clone()).collect(),
-            topics: found,
-            refresh: Refresh::default(),
-        };
+        let links = running::Links { shards, lease_commands, anchor_offers };
+        let mut running = Running::new(&self, &context, discovery, runs, group, links, found);
         let ended = running.follow(lease_events, &mut incoming).await;
         let not_copied = running.not_copied();
         let deadline_missed = match &ended {
@@ -347,25 +287,16 @@ impl Flow {
         lease_stop.cancel();
         let _ = driver.await;
         ended?;
-        Ok(FlowEnd {
-            not_copied,
-            deadline_missed,
-        })
+        Ok(FlowEnd { not_copied, deadline_missed })
     }
 
     async fn ensure_runs_topic(&self, runs: &RunsTopic) -> Result<(), FlowError> {
         if self.target.snapshot().topic_id(runs.topic()).is_some() {
             return Ok(());
         }
-        let failed = |error| FlowError::RunsTopic {
-            topic: runs.topic().as_str().to_owned(),
-            error,
-        };
-        let created = self
-            .target
-            .create_topics(&[runs.new_topic(self.settings.replication_factor)])
-            .await
-            .map_err(failed)?;
+        let failed = |error| FlowError::RunsTopic { topic: runs.topic().as_str().to_owned(), error };
+        let created =
+            self.target.create_topics(&[runs.new_topic(self.settings.replication_factor)]).await.map_err(failed)?;
         for (_, outcome) in created {
             outcome.map_err(failed)?;
         }
@@ -383,9 +314,7 @@ impl Flow {
 
     async fn partition_settings(&self) -> PartitionSettings {
         let expiration = self.producer_expiration().await;
-        let old_age = expiration
-            .saturating_sub(EXPIRATION_SLACK)
-            .max(expiration / 4);
+        let old_age = expiration.saturating_sub(EXPIRATION_SLACK).max(expiration / 4);
         debug!(flow = %self.name, expiration_s = expiration.as_secs(), "producer.id.expiration.ms of the target");
         PartitionSettings {
             start: match self.settings.start {
@@ -414,13 +343,8 @@ impl Flow {
                 return Duration::from_millis(ms);
             }
             // Brokers before 2.8.1 (and those that forbid the question) do not tell.
-            if let Ok(configs) = self
-                .target
-                .broker_configs(broker, &["transactional.id.expiration.ms"])
-                .await
-                && let Some(ms) = configs
-                    .get("transactional.id.expiration.ms")
-                    .and_then(|value| value.parse().ok())
+            if let Ok(configs) = self.target.broker_configs(broker, &["transactional.id.expiration.ms"]).await
+                && let Some(ms) = configs.get("transactional.id.expiration.ms").and_then(|value| value.parse().ok())
             {
                 // Before KIP-854 (3.4) this one also decided about producer ids; a day is then the safe reading.
                 return Duration::from_millis(ms).min(Duration::from_secs(86_400));
@@ -462,414 +386,15 @@ impl Flow {
 }
 
 fn cluster(settings: &ClusterSettings) -> Cluster {
-    let connector = Arc::new(TcpConnector {
-        connect_timeout: settings.connect_timeout,
-    });
+    let connector = Arc::new(TcpConnector { connect_timeout: settings.connect_timeout });
     let dialer = Dialer::new(connector, &settings.client_id, settings.connect_timeout);
     let config = ClusterConfig {
         alias: settings.alias.as_str().into(),
-        bootstrap: settings
-            .bootstrap_servers
-            .iter()
-            .map(|at| (at.host.clone(), at.port))
-            .collect(),
+        bootstrap: settings.bootstrap_servers.iter().map(|at| (at.host.clone(), at.port)).collect(),
         request_timeout: settings.request_timeout,
         idle_max: settings.connections_max_idle,
     };
     Cluster::new(config, dialer)
-}
-
-/// Leaders that partitions asked to learn anew.
-#[derive(Default)]
-struct Refresh {
-    source: bool,
-    target: bool,
-    at: Option<Instant>,
-}
-
-impl Refresh {
-    fn ask(&mut self, source: bool) {
-        if source {
-            self.source = true;
-        } else {
-            self.target = true;
-        }
-        self.at.get_or_insert(Instant::now() + REFRESH_PAUSE);
-    }
-}
-
-struct Copy {
-    source: TopicPartition,
-    slot: u8,
-    worker: usize,
-}
-
-struct Running<'a> {
-    flow: &'a Flow,
-    context: &'a FlowContext,
-    discovery: Discovery<'a>,
-    runs: RunsTopic,
-    group: Arc<str>,
-    shards: Vec<mpsc::Sender<Command>>,
-    lease_commands: mpsc::Sender<LeaseCommand>,
-    anchor_offers: mpsc::Sender<Vec<super::report::AnchorOffer>>,
-    copies: BTreeMap<CopyId, Copy>,
-    next_id: u32,
-    /// Slots of the lease that are ours.
-    owned: SlotSet,
-    assigned_once: bool,
-    /// Topics at the start; others begin at their beginning even under `latest`.
-    first_topics: BTreeSet<TopicName>,
-    topics: Vec<Discovered>,
-    refresh: Refresh,
-}
-
-impl Running<'_> {
-    async fn follow(
-        &mut self,
-        mut lease_events: mpsc::Receiver<LeaseEvent>,
-        reports: &mut mpsc::Receiver<Report>,
-    ) -> Result<(), FlowError> {
-        let interval = self.flow.settings.refresh_topics;
-        let mut next_discovery = interval.map(|interval| Instant::now() + interval);
-        let max_age = self.flow.settings.source.metadata_max_age;
-        let mut next_metadata = Instant::now() + max_age;
-        loop {
-            let refresh_at = self.refresh.at;
-            tokio::select! {
-                biased;
-                () = self.context.stop.cancelled() => return Ok(()),
-                event = lease_events.recv() => match event {
-                    Some(LeaseEvent::Own(slots)) => self.own(slots).await,
-                    Some(LeaseEvent::Revoke(slots, why)) => self.revoke(slots, why, reports).await,
-                    Some(LeaseEvent::Lost(why)) => {
-                        error!(flow = %self.flow.name, reason = %why, "the lease is lost for good");
-                        return Err(FlowError::Lease(why));
-                    }
-                    None => return Ok(()),
-                },
-                report = reports.recv() => match report {
-                    Some(report) => self.report(report).await,
-                    None => return Ok(()),
-                },
-                () = sleep_until(refresh_at.unwrap_or_else(Instant::now)), if refresh_at.is_some() => {
-                    self.refresh_leaders().await;
-                }
-                () = sleep_until(next_discovery.unwrap_or_else(Instant::now)), if next_discovery.is_some() => {
-                    next_discovery = interval.map(|interval| Instant::now() + interval);
-                    self.discover().await;
-                }
-                () = sleep_until(next_metadata) => {
-                    next_metadata = Instant::now() + max_age;
-                    self.refresh.ask(true);
-                    self.refresh.ask(false);
-                }
-            }
-            if self.context.until_caught_up && self.is_caught_up() {
-                return Ok(());
-            }
-        }
-    }
-
-    fn is_caught_up(&self) -> bool {
-        let status = self.flow.status.borrow();
-        self.assigned_once
-            && self.copies.keys().all(|id| {
-                status.partitions.get(id).is_some_and(|(_, row)| {
-                    row.reached_goal || matches!(row.state, PartitionState::Stopped(_))
-                })
-            })
-    }
-
-    fn not_copied(&self) -> Vec<(String, String)> {
-        let status = self.flow.status.borrow();
-        status
-            .partitions
-            .values()
-            .filter_map(|(name, row)| match &row.state {
-                PartitionState::Stopped(reason) => {
-                    Some((name.clone(), format!("{reason}; {}", reason.remedy())))
-                }
-                _ => None,
-            })
-            .collect()
-    }
-
-    async fn report(&mut self, report: Report) {
-        match report {
-            Report::Partitions(rows) => {
-                let mut status = self.flow.status.borrow_mut();
-                for (id, row) in rows {
-                    if let Some(copy) = self.copies.get(&id) {
-                        status.partitions.insert(id, (copy.source.to_string(), row));
-                    }
-                }
-            }
-            Report::Anchors(offers) => {
-                // The committer takes one lot after the other; while it waits for the coordinator, offers wait in
-                // the shards, which count their tails.
-                if let Err(error) = self.anchor_offers.try_send(offers) {
-                    let offers = match error {
-                        mpsc::error::TrySendError::Full(offers)
-                        | mpsc::error::TrySendError::Closed(offers) => offers,
-                    };
-                    self.refuse_anchors(offers).await;
-                }
-            }
-            Report::RefreshSource => self.refresh.ask(true),
-            Report::RefreshTarget => self.refresh.ask(false),
-        }
-    }
-
-    async fn refuse_anchors(&self, offers: Vec<super::report::AnchorOffer>) {
-        for shard in &self.shards {
-            let outcomes = offers
-                .iter()
-                .map(|offer| super::report::AnchorOutcome {
-                    copy: offer.copy,
-                    durable: None,
-                })
-                .collect();
-            let _ = shard.send(Command::Anchored(outcomes)).await;
-        }
-    }
-
-    async fn refresh_leaders(&mut self) {
-        let refresh = std::mem::take(&mut self.refresh);
-        let topics = |remote: bool| -> BTreeSet<TopicName> {
-            self.topics
-                .iter()
-                .map(|topic| {
-                    if remote {
-                        topic.target.clone()
-                    } else {
-                        topic.source.clone()
-                    }
-                })
-                .collect()
-        };
-        for (wanted, cluster, names) in [
-            (refresh.source, &self.flow.source, topics(false)),
-            (refresh.target, &self.flow.target, topics(true)),
-        ] {
-            if !wanted || names.is_empty() {
-                continue;
-            }
-            // Bounded, so that one cluster that hangs does not keep the other's leaders from being learnt.
-            match tokio::time::timeout(Duration::from_secs(5), cluster.refresh(&names)).await {
-                Ok(Ok(_)) => {}
-                Ok(Err(error)) => {
-                    debug!(flow = %self.flow.name, %error, "leaders could not be learnt");
-                    tokio::time::sleep(REFRESH_PAUSE).await;
-                }
-                Err(_) => {
-                    debug!(flow = %self.flow.name, cluster = %cluster.alias(), "leaders could not be learnt in time")
-                }
-            }
-        }
-    }
-
-    async fn discover(&mut self) {
-        match self.discovery.look().await {
-            Ok((found, changes)) => {
-                self.discovery.apply(changes).await;
-                self.topics = found;
-                let owned = self.owned;
-                self.assign(owned, true).await;
-            }
-            Err(error) => warn!(flow = %self.flow.name, %error, "topics could not be looked for"),
-        }
-    }
-
-    async fn own(&mut self, slots: SlotSet) {
-        self.owned = self.owned.union(&slots);
-        "copying".clone_into(&mut self.flow.status.borrow_mut().state);
-        self.assign(slots, false).await;
-        self.assigned_once = true;
-    }
-
-    /// Gives every partition of these slots that nobody copies yet to a worker.
-    async fn assign(&mut self, slots: SlotSet, appeared: bool) {
-        let known: BTreeSet<TopicPartition> = self
-            .copies
-            .values()
-            .map(|copy| copy.source.clone())
-            .collect();
-        let mut fresh = Vec::new();
-        for topic in &self.topics {
-            for partition in 0..topic.partitions {
-                let source = TopicPartition::new(topic.source.clone(), partition);
-                let slot = slot_of(topic.target.as_str(), partition);
-                if slots.contains(slot) && !known.contains(&source) {
-                    fresh.push((topic.clone(), source, slot));
-                }
-            }
-        }
-        if fresh.is_empty() {
-            return;
-        }
-        let targets: BTreeSet<TopicPartition> = fresh
-            .iter()
-            .map(|(topic, source, _)| TopicPartition::new(topic.target.clone(), source.partition))
-            .collect();
-        let anchors = committed_anchors(
-            &self.flow.target,
-            &self.group,
-            &self.runs,
-            &targets,
-            &self.context.stop,
-        )
-        .await;
-        let Some(anchors) = anchors else { return };
-        let (sources, remotes) = (self.flow.source.snapshot(), self.flow.target.snapshot());
-        let mut lots: BTreeMap<usize, Vec<_>> = BTreeMap::new();
-        for (topic, source, slot) in fresh {
-            let target = TopicPartition::new(topic.target.clone(), source.partition);
-            let source_topic_id = sources.topic_id(&source.topic).unwrap_or_default();
-            let (anchor, trouble) = match anchors.get(&target) {
-                Some(Ok(anchor)) => (Some(anchor.clone()), None),
-                Some(Err(error)) => (None, Some(unreadable(error))),
-                None => (None, None),
-            };
-            let reason = topic
-                .refused
-                .clone()
-                .map(|why| StopReason::TwoWriters { why })
-                .or(trouble);
-            let fresh_identity = identity(IdentityOf {
-                source_cluster: &self.flow.source_cluster_id,
-                target_cluster: &self.flow.target_cluster_id,
-                flow: &self.flow.name,
-                partition: &source,
-                topic_id: source_topic_id,
-            });
-            let spec = PartitionSpec {
-                target_topic_id: remotes.topic_id(&target.topic).unwrap_or_default(),
-                source: source.clone(),
-                target,
-                source_topic_id,
-                fresh_identity,
-                anchor,
-                target_batch_bytes_max: topic.target_batch_bytes_max,
-                appeared_later: appeared || !self.first_topics.contains(&source.topic),
-            };
-            let id = CopyId(self.next_id);
-            self.next_id = self.next_id.wrapping_add(1);
-            let worker = usize::try_from(id.0).unwrap_or(0) % self.shards.len().max(1);
-            self.copies.insert(
-                id,
-                Copy {
-                    source,
-                    slot,
-                    worker,
-                },
-            );
-            lots.entry(worker).or_default().push((id, spec, reason));
-        }
-        info!(
-            flow = %self.flow.name,
-            partitions = lots.values().map(Vec::len).sum::<usize>(),
-            anchors = anchors.len(),
-            "partitions assigned"
-        );
-        for (worker, lot) in lots {
-            if let Some(shard) = self.shards.get(worker) {
-                let _ = shard.send(Command::Assign(lot)).await;
-            }
-        }
-    }
-
-    async fn revoke(
-        &mut self,
-        slots: SlotSet,
-        why: RevokeReason,
-        reports: &mut mpsc::Receiver<Report>,
-    ) {
-        self.owned = self.owned.minus(&slots);
-        let going: Vec<CopyId> = self
-            .copies
-            .iter()
-            .filter(|(_, copy)| slots.contains(copy.slot))
-            .map(|(id, _)| *id)
-            .collect();
-        warn!(flow = %self.flow.name, partitions = going.len(), ?why, "partitions given up");
-        let patience = if why == RevokeReason::Lost {
-            Duration::from_millis(200)
-        } else {
-            DRAIN_PATIENCE
-        };
-        self.give_up(&going, patience, reports).await;
-        let _ = self.lease_commands.send(LeaseCommand::Revoked(slots)).await;
-    }
-
-    /// Lets workers stop these; true if all of them settled in time.
-    async fn give_up(
-        &mut self,
-        going: &[CopyId],
-        patience: Duration,
-        reports: &mut mpsc::Receiver<Report>,
-    ) -> bool {
-        let mut waiting = Vec::new();
-        for (worker, shard) in self.shards.iter().enumerate() {
-            let copies: Vec<CopyId> = going
-                .iter()
-                .copied()
-                .filter(|id| {
-                    self.copies
-                        .get(id)
-                        .is_some_and(|copy| copy.worker == worker)
-                })
-                .collect();
-            if copies.is_empty() {
-                continue;
-            }
-            let (done, settled) = oneshot::channel();
-            let _ = shard.send(Command::Revoke { copies, done }).await;
-            waiting.push(settled);
-        }
-        let deadline = Instant::now() + patience;
-        let mut all = true;
-        for mut settled in waiting {
-            loop {
-                tokio::select! {
-                    biased;
-                    result = &mut settled => {
-                        all &= result.is_ok();
-                        break;
-                    }
-                    // Last anchors come as reports.
-                    report = reports.recv() => match report {
-                        Some(report) => self.report(report).await,
-                        None => break,
-                    },
-                    () = sleep_until(deadline) => {
-                        all = false;
-                        break;
-                    }
-                }
-            }
-        }
-        for id in going {
-            self.copies.remove(id);
-            self.flow.status.borrow_mut().partitions.remove(id);
-        }
-        all
-    }
-
-    /// Ends in order: stop fetching, let what is in flight settle, make last anchors durable.
-    async fn drain(&mut self, reports: &mut mpsc::Receiver<Report>) -> bool {
-        "stopping".clone_into(&mut self.flow.status.borrow_mut().state);
-        let all: Vec<CopyId> = self.copies.keys().copied().collect();
-        let settled = self.give_up(&all, DRAIN_PATIENCE, reports).await;
-        info!(flow = %self.flow.name, partitions = all.len(), settled, "drained");
-        settled
-    }
-}
-
-fn unreadable(error: &AnchorError) -> StopReason {
-    StopReason::PositionUnknown {
-        why: format!("its anchor cannot be read: {error}"),
-    }
 }
 
 /// The time of day, for callers that report.

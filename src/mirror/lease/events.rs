@@ -39,9 +39,7 @@ pub enum LeaseConfigError {
     #[error("the session timeout must lie between 2 s and 30 min, but is {0:?}")]
     SessionTimeout(Duration),
     /// A rebalance must not go on without a worker whose proof still runs (S13).
-    #[error(
-        "the rebalance timeout must lie between the session timeout ({session:?}) and 1 h, but is {rebalance:?}"
-    )]
+    #[error("the rebalance timeout must lie between the session timeout ({session:?}) and 1 h, but is {rebalance:?}")]
     RebalanceTimeout {
         /// The session timeout.
         session: Duration,
@@ -64,11 +62,7 @@ impl LeaseConfig {
     ///
     /// # Errors
     /// A session timeout outside of 2 s..=30 min, or an empty instance id.
-    pub fn new(
-        group: &str,
-        instance_id: &str,
-        session_timeout: Duration,
-    ) -> Result<Self, LeaseConfigError> {
+    pub fn new(group: &str, instance_id: &str, session_timeout: Duration) -> Result<Self, LeaseConfigError> {
         if !(Duration::from_secs(2)..=Duration::from_secs(1800)).contains(&session_timeout) {
             return Err(LeaseConfigError::SessionTimeout(session_timeout));
         }
@@ -77,12 +71,7 @@ impl LeaseConfig {
         }
         let rebalance_timeout = (session_timeout * 3).min(Duration::from_secs(3600));
         let (group, instance_id) = (group.to_owned(), instance_id.to_owned());
-        Ok(Self {
-            group,
-            instance_id,
-            session_timeout,
-            rebalance_timeout,
-        })
+        Ok(Self { group, instance_id, session_timeout, rebalance_timeout })
     }
 
     /// The same with another rebalance timeout.
@@ -321,9 +310,7 @@ pub enum LeaseLost {
         found: WireError,
     },
     /// An error code that retrying cannot mend: 24 and 35 (the target is too old for static membership).
-    #[error(
-        "the target refuses the lease {group} with error {error_code}: a cluster of Kafka 2.3 or later is needed"
-    )]
+    #[error("the target refuses the lease {group} with error {error_code}: a cluster of Kafka 2.3 or later is needed")]
     Refused {
         /// The lease group.
         group: String,

@@ -101,10 +101,7 @@ impl StateLock {
             }
             Err(error) => return Err(unusable("lock")(error.into())),
         }
-        let text = format!(
-            "pid {}, started {started_unix_s} (unix seconds)\n",
-            std::process::id()
-        );
+        let text = format!("pid {}, started {started_unix_s} (unix seconds)\n", std::process::id());
         file.set_len(0).map_err(unusable("write"))?;
         file.rewind().map_err(unusable("write"))?;
         file.write_all(text.as_bytes()).map_err(unusable("write"))?;
@@ -134,9 +131,7 @@ pub fn instance_id(dir: &Path) -> Result<String, LockError> {
     match File::open(&path) {
         Ok(file) => {
             let mut bytes = Vec::new();
-            file.take(FILE_BYTES_MAX)
-                .read_to_end(&mut bytes)
-                .map_err(unusable("read", &path))?;
+            file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(unusable("read", &path))?;
             let id = bytes.trim_ascii();
             if id.len() != INSTANCE_ID_DIGITS || !id.iter().all(u8::is_ascii_hexdigit) {
                 return Err(LockError::InstanceId { path });
@@ -144,25 +139,18 @@ pub fn instance_id(dir: &Path) -> Result<String, LockError> {
             Ok(String::from_utf8_lossy(id).into_owned())
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let id = format!(
-                "{:0width$x}",
-                getrandom::u64().map_err(LockError::Random)?,
-                width = INSTANCE_ID_DIGITS
-            );
+            let id = format!("{:0width$x}", getrandom::u64().map_err(LockError::Random)?, width = INSTANCE_ID_DIGITS);
             // Written aside, synced, then linked into place: a crash leaves no empty file, and a second process that came
             // first is not overwritten (its id is read instead).
             let aside = dir.join(format!("{INSTANCE_ID_FILE}.{}", std::process::id()));
             let mut file = File::create(&aside).map_err(unusable("create", &aside))?;
-            file.write_all(format!("{id}\n").as_bytes())
-                .map_err(unusable("write", &aside))?;
+            file.write_all(format!("{id}\n").as_bytes()).map_err(unusable("write", &aside))?;
             file.sync_all().map_err(unusable("write", &aside))?;
             let linked = std::fs::hard_link(&aside, &path);
             std::fs::remove_file(&aside).map_err(unusable("remove", &aside))?;
             match linked {
                 Ok(()) => {
-                    File::open(dir)
-                        .and_then(|dir| dir.sync_all())
-                        .map_err(unusable("sync", dir))?;
+                    File::open(dir).and_then(|dir| dir.sync_all()).map_err(unusable("sync", dir))?;
                     Ok(id)
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => instance_id(dir),
@@ -191,30 +179,17 @@ mod tests {
         let state = dir.path().join("deep/state");
         let lock = StateLock::acquire(&state, "a.b", 1_700_000_000).unwrap();
         assert_eq!(lock.path(), state.join("a.b.lock"));
-        let text = StateLock::acquire(&state, "a.b", 1)
-            .unwrap_err()
-            .to_string();
-        let holder = format!(
-            "(pid {}, started 1700000000 (unix seconds))",
-            std::process::id()
-        );
+        let text = StateLock::acquire(&state, "a.b", 1).unwrap_err().to_string();
+        let holder = format!("(pid {}, started 1700000000 (unix seconds))", std::process::id());
         assert!(
-            text.contains(&holder)
-                && text.contains("a.b.lock")
-                && text.contains("its own state directory"),
+            text.contains(&holder) && text.contains("a.b.lock") && text.contains("its own state directory"),
             "{text}"
         );
-        assert!(
-            StateLock::acquire(&state, "other", 1).is_ok(),
-            "another flow has its own lock"
-        );
+        assert!(StateLock::acquire(&state, "other", 1).is_ok(), "another flow has its own lock");
         drop(lock);
         let again = StateLock::acquire(&state, "a.b", 2).unwrap();
         let written = std::fs::read_to_string(again.path()).unwrap();
-        assert_eq!(
-            written,
-            format!("pid {}, started 2 (unix seconds)\n", std::process::id())
-        );
+        assert_eq!(written, format!("pid {}, started 2 (unix seconds)\n", std::process::id()));
     }
 
     #[test]
@@ -231,12 +206,7 @@ mod tests {
             .spawn()
             .unwrap();
         let mut said = [0; 5];
-        child
-            .stdout
-            .as_mut()
-            .unwrap()
-            .read_exact(&mut said)
-            .unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
         let error = StateLock::acquire(dir.path(), "a.b", 1).unwrap_err();
         assert!(error.to_string().contains("not written yet"), "{error}");
         child.kill().unwrap();
@@ -252,39 +222,21 @@ mod tests {
         assert_eq!(id.len(), 16);
         assert_eq!(instance_id(&state).unwrap(), id);
         assert_ne!(instance_id(&dir.path().join("other")).unwrap(), id);
-        assert_eq!(
-            std::fs::read_dir(&state).unwrap().count(),
-            1,
-            "nothing is left aside"
-        );
+        assert_eq!(std::fs::read_dir(&state).unwrap().count(), 1, "nothing is left aside");
     }
 
     #[test]
     fn a_damaged_instance_id_is_named_and_kept() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("instance-id");
-        for damaged in [
-            "",
-            "\n",
-            "0123456789abcde",
-            "0123456789abcdefa",
-            "0123456789abcdeg",
-            "\u{0}\u{0}\u{0}",
-        ] {
+        for damaged in ["", "\n", "0123456789abcde", "0123456789abcdefa", "0123456789abcdeg", "\u{0}\u{0}\u{0}"] {
             std::fs::write(&path, damaged).unwrap();
             let text = instance_id(dir.path()).unwrap_err().to_string();
-            assert!(
-                text.contains("instance-id") && text.contains("delete it"),
-                "{text}"
-            );
+            assert!(text.contains("instance-id") && text.contains("delete it"), "{text}");
             assert_eq!(std::fs::read_to_string(&path).unwrap(), damaged);
         }
         std::fs::write(&path, "0123456789abcdef").unwrap();
-        assert_eq!(
-            instance_id(dir.path()).unwrap(),
-            "0123456789abcdef",
-            "the line end is not needed"
-        );
+        assert_eq!(instance_id(dir.path()).unwrap(), "0123456789abcdef", "the line end is not needed");
     }
 
     #[test]
@@ -299,10 +251,7 @@ mod tests {
         ] {
             let text = error.to_string();
             assert!(matches!(error, LockError::Unusable { .. }));
-            assert!(
-                text.contains(dir.path().to_str().unwrap()) && text.contains("writable"),
-                "{text}"
-            );
+            assert!(text.contains(dir.path().to_str().unwrap()) && text.contains("writable"), "{text}");
         }
     }
 }

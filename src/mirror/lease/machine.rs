@@ -121,12 +121,7 @@ impl Lease {
     /// A lease at the start of the process. The caller holds the [`StateLock`](super::StateLock) of this instance id.
     /// `seed` jitters the waits between retries; workers should differ in it.
     pub fn new(config: LeaseConfig, seed: u64, now: Instant) -> Self {
-        let proof = Proof::new(
-            config.session_timeout,
-            config.rebalance_timeout,
-            config.margin(),
-            now,
-        );
+        let proof = Proof::new(config.session_timeout, config.rebalance_timeout, config.margin(), now);
         let mut lease = Self {
             actions: VecDeque::new(),
             tickets: 0,
@@ -214,24 +209,16 @@ impl Lease {
         let membership = match self.membership {
             Membership::Over(_) => return None,
             Membership::Apart { join_at } => Some(join_at).filter(|_| known && !self.leaving),
-            Membership::Joining { give_up_at, .. } | Membership::Syncing { give_up_at, .. } => {
-                Some(give_up_at)
-            }
+            Membership::Joining { give_up_at, .. } | Membership::Syncing { give_up_at, .. } => Some(give_up_at),
             Membership::Settled | Membership::Clearing => None,
         };
         let beat = match self.beat {
             Beat::Due { at } => Some(at).filter(|_| known && self.can_beat()),
             Beat::Pending { give_up_at, .. } => Some(give_up_at),
         };
-        let lapse = self
-            .proof
-            .until()
-            .filter(|_| self.proof.lapsed_since().is_none());
+        let lapse = self.proof.until().filter(|_| self.proof.lapsed_since().is_none());
         let prove = self.prove_at().filter(|_| known);
-        [coordinator, membership, beat, lapse, prove]
-            .into_iter()
-            .flatten()
-            .min()
+        [coordinator, membership, beat, lapse, prove].into_iter().flatten().min()
     }
 
     /// Until when produce requests for [`slots`](Self::slots) may be *sent*; `None`: not at all. Ask before each request.
@@ -241,17 +228,10 @@ impl Lease {
 
     /// With what to commit anchors; `None` when a commit would only be refused.
     pub fn commit_credentials(&self) -> Option<Credentials> {
-        let ready = matches!(
-            self.membership,
-            Membership::Settled | Membership::Apart { .. } | Membership::Joining { .. }
-        );
-        let generation = self
-            .generation
-            .filter(|generation| ready && *generation == self.synced)?;
-        Some(Credentials {
-            generation,
-            member_id: self.member_id.clone(),
-        })
+        let ready =
+            matches!(self.membership, Membership::Settled | Membership::Apart { .. } | Membership::Joining { .. });
+        let generation = self.generation.filter(|generation| ready && *generation == self.synced)?;
+        Some(Credentials { generation, member_id: self.member_id.clone() })
     }
 
     /// Slots held: owned and not yet confirmed as revoked.
@@ -263,43 +243,27 @@ impl Lease {
     pub fn state(&self, now: Instant) -> LeaseState {
         let slots = self.held;
         if let Membership::Over(reason) = &self.membership {
-            return LeaseState::Stopped {
-                reason: reason.clone(),
-            };
+            return LeaseState::Stopped { reason: reason.clone() };
         }
         if let Some(error_code) = self.refused {
             let remedy = match error_code {
-                GROUP_AUTHORIZATION_FAILED => {
-                    "grant READ on the lease group to towpath's principal on the target"
-                }
+                GROUP_AUTHORIZATION_FAILED => "grant READ on the lease group to towpath's principal on the target",
                 GROUP_MAX_SIZE_REACHED => "run fewer workers, or raise the brokers' group.max.size",
                 _ => "look the code up in Kafka's protocol guide and into the coordinator's log",
             };
             return LeaseState::Refused { error_code, remedy };
         }
         if let Some((since, error_code)) = self.unavailable {
-            return LeaseState::CoordinatorUnavailable {
-                since,
-                error_code,
-                lapsed: !self.proof.runs(now),
-            };
+            return LeaseState::CoordinatorUnavailable { since, error_code, lapsed: !self.proof.runs(now) };
         }
         match self.membership {
             _ if !slots.is_empty() && !self.proof.runs(now) => {
                 let ended = self.proof.until().unwrap_or(now).min(now);
-                LeaseState::Lapsed {
-                    slots,
-                    since: self.proof.lapsed_since().unwrap_or(ended),
-                }
+                LeaseState::Lapsed { slots, since: self.proof.lapsed_since().unwrap_or(ended) }
             }
-            Membership::Settled => LeaseState::Held {
-                slots,
-                revoking: self.revoking,
-            },
+            Membership::Settled => LeaseState::Held { slots, revoking: self.revoking },
             _ if self.generation.is_some() && self.synced >= 0 => LeaseState::Rebalancing { slots },
-            _ => LeaseState::Joining {
-                since: self.joining_since,
-            },
+            _ => LeaseState::Joining { since: self.joining_since },
         }
     }
 

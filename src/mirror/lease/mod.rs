@@ -23,9 +23,8 @@ mod tests;
 mod wire;
 
 pub use events::{
-    Action, CommitAnswer, CoordinatorAnswer, Credentials, JoinAnswer, JoinedMember,
-    LEASE_PROTOCOL_NAME, LEASE_PROTOCOL_TYPE, LeaseConfig, LeaseConfigError, LeaseLost, LeaseState,
-    Link, RevokeReason, Ticket, lease_group,
+    Action, CommitAnswer, CoordinatorAnswer, Credentials, JoinAnswer, JoinedMember, LEASE_PROTOCOL_NAME,
+    LEASE_PROTOCOL_TYPE, LeaseConfig, LeaseConfigError, LeaseLost, LeaseState, Link, RevokeReason, Ticket, lease_group,
 };
 pub use lock::{LockError, StateLock, instance_id};
 pub use machine::Lease;

@@ -17,27 +17,10 @@ pub(super) type Handle = usize;
 
 #[derive(Clone, Debug)]
 pub(super) enum Request {
-    Join {
-        member_id: String,
-        instance_id: String,
-        metadata: Bytes,
-    },
-    Sync {
-        generation: i32,
-        member_id: String,
-        instance_id: String,
-        assignments: Vec<(String, Bytes)>,
-    },
-    Heartbeat {
-        generation: i32,
-        member_id: String,
-        instance_id: String,
-    },
-    Commit {
-        generation: i32,
-        member_id: String,
-        instance_id: String,
-    },
+    Join { member_id: String, instance_id: String, metadata: Bytes },
+    Sync { generation: i32, member_id: String, instance_id: String, assignments: Vec<(String, Bytes)> },
+    Heartbeat { generation: i32, member_id: String, instance_id: String },
+    Commit { generation: i32, member_id: String, instance_id: String },
 }
 
 #[derive(Clone, Debug)]
@@ -103,35 +86,15 @@ impl Coordinator {
         let loading = now < self.loading_until;
         match request {
             Request::Join { .. } if loading => self.refuse_join(handle, 14),
-            Request::Join {
-                member_id,
-                instance_id,
-                metadata,
-            } => self.join(now, handle, member_id, instance_id, metadata),
-            Request::Sync { .. } if loading => {
-                self.out.push((handle, Response::Sync(27, Bytes::new())))
+            Request::Join { member_id, instance_id, metadata } => {
+                self.join(now, handle, member_id, instance_id, metadata)
             }
-            Request::Sync {
-                generation,
-                member_id,
-                instance_id,
-                assignments,
-            } => {
-                self.sync(
-                    now,
-                    handle,
-                    generation,
-                    &member_id,
-                    &instance_id,
-                    assignments,
-                );
+            Request::Sync { .. } if loading => self.out.push((handle, Response::Sync(27, Bytes::new()))),
+            Request::Sync { generation, member_id, instance_id, assignments } => {
+                self.sync(now, handle, generation, &member_id, &instance_id, assignments);
             }
             Request::Heartbeat { .. } if loading => self.out.push((handle, Response::Code(0))),
-            Request::Heartbeat {
-                generation,
-                member_id,
-                instance_id,
-            } => {
+            Request::Heartbeat { generation, member_id, instance_id } => {
                 let code = match self.check(&member_id, &instance_id, Some(generation)) {
                     0 if matches!(self.state, State::Preparing { .. }) => 27,
                     code => code,
@@ -140,11 +103,7 @@ impl Coordinator {
                 self.out.push((handle, Response::Code(code)));
             }
             Request::Commit { .. } if loading => self.out.push((handle, Response::Code(14))),
-            Request::Commit {
-                generation,
-                member_id,
-                instance_id,
-            } => {
+            Request::Commit { generation, member_id, instance_id } => {
                 let code = match self.check(&member_id, &instance_id, Some(generation)) {
                     0 if self.state == State::Completing => 27,
                     code => code,
@@ -162,16 +121,10 @@ impl Coordinator {
         }
         // A member that waits in JoinGroup or SyncGroup does not expire.
         let expired = |member: &GroupMember| {
-            member.join.is_none()
-                && member.sync.is_none()
-                && now >= member.heard + self.session_timeout
+            member.join.is_none() && member.sync.is_none() && now >= member.heard + self.session_timeout
         };
-        let gone: Vec<String> = self
-            .members
-            .iter()
-            .filter(|(_, member)| expired(member))
-            .map(|(id, _)| id.clone())
-            .collect();
+        let gone: Vec<String> =
+            self.members.iter().filter(|(_, member)| expired(member)).map(|(id, _)| id.clone()).collect();
         for id in gone {
             self.members.remove(&id);
             self.after_removal(now);
@@ -185,20 +138,10 @@ impl Coordinator {
 
     /// The coordinator dies and another (or the same, restarted) loads what was written; waiting requests get no answer.
     pub(super) fn restart(&mut self, now: Duration, loading: Duration) -> Vec<Handle> {
-        let waiting = self
-            .members
-            .values()
-            .flat_map(|member| [member.join, member.sync])
-            .flatten()
-            .collect();
+        let waiting = self.members.values().flat_map(|member| [member.join, member.sync]).flatten().collect();
         let (next_id, written) = (self.next_id, self.written.clone());
         match written {
-            Some(written) => {
-                *self = Self {
-                    written: self.written.take(),
-                    ..*written
-                }
-            }
+            Some(written) => *self = Self { written: self.written.take(), ..*written },
             None => *self = Self::new(self.session_timeout, self.rebalance_timeout, self.v9),
         }
         self.next_id = next_id;
@@ -216,11 +159,7 @@ impl Coordinator {
     }
 
     fn check(&self, member_id: &str, instance_id: &str, generation: Option<i32>) -> i16 {
-        match self
-            .members
-            .iter()
-            .find(|(_, member)| member.instance_id == instance_id)
-        {
+        match self.members.iter().find(|(_, member)| member.instance_id == instance_id) {
             Some((id, _)) if id != member_id => 82,
             None => 25,
             Some(_) if generation.is_some_and(|generation| generation != self.generation) => 22,
@@ -237,23 +176,10 @@ impl Coordinator {
     }
 
     fn refuse_join(&mut self, handle: Handle, error_code: i16) {
-        self.out.push((
-            handle,
-            Response::Join(JoinAnswer {
-                error_code,
-                ..JoinAnswer::default()
-            }),
-        ));
+        self.out.push((handle, Response::Join(JoinAnswer { error_code, ..JoinAnswer::default() })));
     }
 
-    fn join(
-        &mut self,
-        now: Duration,
-        handle: Handle,
-        member_id: String,
-        instance_id: String,
-        metadata: Bytes,
-    ) {
+    fn join(&mut self, now: Duration, handle: Handle, member_id: String, instance_id: String, metadata: Bytes) {
         if !member_id.is_empty() {
             match self.check(&member_id, &instance_id, None) {
                 0 => self.rejoin(now, handle, &member_id, metadata),
@@ -263,11 +189,8 @@ impl Coordinator {
         }
         self.next_id += 1;
         let id = format!("{instance_id}-{}", self.next_id);
-        let former = self
-            .members
-            .iter()
-            .find(|(_, member)| member.instance_id == instance_id)
-            .map(|(id, _)| id.clone());
+        let former =
+            self.members.iter().find(|(_, member)| member.instance_id == instance_id).map(|(id, _)| id.clone());
         let Some(former) = former else {
             let member = GroupMember {
                 instance_id,
@@ -297,11 +220,7 @@ impl Coordinator {
         match self.state {
             State::Stable => {
                 self.members.insert(id.clone(), member);
-                let leader = if led && !self.v9 {
-                    former
-                } else {
-                    self.leader.clone()
-                };
+                let leader = if led && !self.v9 { former } else { self.leader.clone() };
                 self.answer_join(handle, &id, leader, led && self.v9);
                 self.write();
             }
@@ -337,10 +256,7 @@ impl Coordinator {
     fn prepare(&mut self, now: Duration) {
         match self.state {
             State::Empty => {
-                self.state = State::Preparing {
-                    deadline: now + Duration::from_secs(3),
-                    initial: true,
-                };
+                self.state = State::Preparing { deadline: now + Duration::from_secs(3), initial: true };
             }
             State::Completing | State::Stable => {
                 for member in self.members.values_mut() {
@@ -349,10 +265,7 @@ impl Coordinator {
                         self.out.push((waiting, Response::Sync(27, Bytes::new())));
                     }
                 }
-                self.state = State::Preparing {
-                    deadline: now + self.rebalance_timeout,
-                    initial: false,
-                };
+                self.state = State::Preparing { deadline: now + self.rebalance_timeout, initial: false };
             }
             State::Preparing { .. } => {}
         }
@@ -363,24 +276,13 @@ impl Coordinator {
     }
 
     fn complete(&mut self, now: Duration) {
-        let Some(first) = self
-            .members
-            .iter()
-            .find(|(_, member)| member.join.is_some())
-            .map(|(id, _)| id.clone())
+        let Some(first) = self.members.iter().find(|(_, member)| member.join.is_some()).map(|(id, _)| id.clone())
         else {
             // Nobody rejoined: postponed until they do or expire.
-            self.state = State::Preparing {
-                deadline: now + self.rebalance_timeout,
-                initial: false,
-            };
+            self.state = State::Preparing { deadline: now + self.rebalance_timeout, initial: false };
             return;
         };
-        if self
-            .members
-            .get(&self.leader)
-            .is_none_or(|leader| leader.join.is_none())
-        {
+        if self.members.get(&self.leader).is_none_or(|leader| leader.join.is_none()) {
             self.leader = first;
         }
         self.generation += 1;
@@ -404,11 +306,7 @@ impl Coordinator {
         if leader == id {
             for (member_id, member) in &self.members {
                 let (member_id, instance_id) = (member_id.clone(), member.instance_id.clone());
-                members.push(JoinedMember {
-                    member_id,
-                    instance_id,
-                    metadata: member.metadata.clone(),
-                });
+                members.push(JoinedMember { member_id, instance_id, metadata: member.metadata.clone() });
             }
         }
         let answer = JoinAnswer {
@@ -442,8 +340,7 @@ impl Coordinator {
         };
         member.heard = now;
         if self.state == State::Stable {
-            self.out
-                .push((handle, Response::Sync(0, member.assignment.clone())));
+            self.out.push((handle, Response::Sync(0, member.assignment.clone())));
             return;
         }
         member.sync = Some(handle);
@@ -459,8 +356,7 @@ impl Coordinator {
         for member in self.members.values_mut() {
             member.heard = now.max(member.heard);
             if let Some(waiting) = member.sync.take() {
-                self.out
-                    .push((waiting, Response::Sync(0, member.assignment.clone())));
+                self.out.push((waiting, Response::Sync(0, member.assignment.clone())));
             }
         }
         self.write();

@@ -44,10 +44,7 @@ pub fn plan(members: &[Member]) -> Vec<(String, SlotSet)> {
             .fold(SlotSet::EMPTY, |sum, (_, other)| sum.union(&other.owned))
             // Whose claim won may go on: the losers slept through the generation that gave it away.
             .minus(&claims[index]);
-        plan.push((
-            member.member_id.clone(),
-            target[index].minus(&held_by_others),
-        ));
+        plan.push((member.member_id.clone(), target[index].minus(&held_by_others)));
     }
     plan
 }
@@ -57,10 +54,7 @@ fn settle_claims(members: &[Member], order: &[usize]) -> Vec<SlotSet> {
     let mut claims = vec![SlotSet::EMPTY; members.len()];
     for slot in SlotSet::ALL.iter() {
         let mut winner: Option<usize> = None;
-        for &index in order
-            .iter()
-            .filter(|&&index| members[index].owned.contains(slot))
-        {
+        for &index in order.iter().filter(|&&index| members[index].owned.contains(slot)) {
             if winner.is_none_or(|best| members[index].generation > members[best].generation) {
                 winner = Some(index);
             }
@@ -74,10 +68,7 @@ fn settle_claims(members: &[Member], order: &[usize]) -> Vec<SlotSet> {
 
 /// Sizes of the shares. Where they do not come out even, those that hold most get one more, so that nothing moves for it.
 fn quotas(claims: &[SlotSet], order: &[usize]) -> Vec<usize> {
-    let (least, extra) = (
-        usize::from(SLOTS) / order.len(),
-        usize::from(SLOTS) % order.len(),
-    );
+    let (least, extra) = (usize::from(SLOTS) / order.len(), usize::from(SLOTS) % order.len());
     let mut by_size = order.to_vec();
     by_size.sort_by_key(|&index| std::cmp::Reverse(claims[index].len()));
     let mut quotas = vec![least; claims.len()];
@@ -92,14 +83,8 @@ fn quotas(claims: &[SlotSet], order: &[usize]) -> Vec<usize> {
 fn keep(claims: &[SlotSet], quotas: &[usize], order: &[usize]) -> Vec<SlotSet> {
     let mut kept = vec![SlotSet::EMPTY; claims.len()];
     for (rank, &index) in order.iter().enumerate() {
-        let ideal = (0..SLOTS)
-            .filter(|slot| usize::from(*slot) % order.len() == rank)
-            .collect();
-        kept[index] = claims[index]
-            .intersect(&ideal)
-            .iter()
-            .take(quotas[index])
-            .collect();
+        let ideal = (0..SLOTS).filter(|slot| usize::from(*slot) % order.len() == rank).collect();
+        kept[index] = claims[index].intersect(&ideal).iter().take(quotas[index]).collect();
         let others: Vec<u8> = claims[index].minus(&kept[index]).iter().collect();
         let wanted = (quotas[index] - kept[index].len()).min(others.len());
         for nth in 0..wanted {
@@ -111,9 +96,7 @@ fn keep(claims: &[SlotSet], quotas: &[usize], order: &[usize]) -> Vec<SlotSet> {
 
 /// Deals the slots nobody keeps: slot i to member i mod n if it has room, else to the one with most room.
 fn deal(target: &mut [SlotSet], quotas: &[usize], order: &[usize]) {
-    let mut free = target
-        .iter()
-        .fold(SlotSet::ALL, |free, kept| free.minus(kept));
+    let mut free = target.iter().fold(SlotSet::ALL, |free, kept| free.minus(kept));
     for slot in free.iter() {
         let ideal = order[usize::from(slot) % order.len()];
         if target[ideal].len() < quotas[ideal] {
@@ -124,9 +107,7 @@ fn deal(target: &mut [SlotSet], quotas: &[usize], order: &[usize]) {
     for slot in free.iter() {
         // The first of equals after the slot's ideal owner: equals take turns.
         let turns = (0..order.len()).map(|turn| order[(usize::from(slot) + turn) % order.len()]);
-        let roomiest = turns
-            .rev()
-            .max_by_key(|&index| quotas[index] - target[index].len());
+        let roomiest = turns.rev().max_by_key(|&index| quotas[index] - target[index].len());
         if let Some(index) = roomiest {
             target[index].insert(slot);
         }
@@ -140,12 +121,7 @@ mod tests {
     use super::*;
 
     fn member(name: &str, owned: SlotSet, generation: i32) -> Member {
-        Member {
-            member_id: format!("{name}-id"),
-            instance_id: name.to_owned(),
-            owned,
-            generation,
-        }
+        Member { member_id: format!("{name}-id"), instance_id: name.to_owned(), owned, generation }
     }
 
     fn every(step: u8, first: u8) -> SlotSet {
@@ -163,20 +139,13 @@ mod tests {
                 all = all.union(slots);
             }
             for (index, (_, slots)) in plan.iter().enumerate() {
-                for (other, former) in members
-                    .iter()
-                    .enumerate()
-                    .filter(|(other, _)| *other != index)
-                {
+                for (other, former) in members.iter().enumerate().filter(|(other, _)| *other != index) {
                     let early = slots.intersect(&former.owned);
                     let won = members[index].owned.intersect(&early);
                     assert_eq!(early, won, "{index} gets what {other} still holds");
                 }
             }
-            let settled = members
-                .iter()
-                .zip(&plan)
-                .all(|(member, (_, slots))| member.owned == *slots);
+            let settled = members.iter().zip(&plan).all(|(member, (_, slots))| member.owned == *slots);
             if settled {
                 return generation;
             }
@@ -191,9 +160,7 @@ mod tests {
     #[test]
     fn from_nothing_slots_are_dealt_in_turn() {
         for n in [1, 2, 3, 7, 16] {
-            let members: Vec<Member> = (0..n)
-                .map(|m| member(&format!("w{m:03}"), SlotSet::EMPTY, -1))
-                .collect();
+            let members: Vec<Member> = (0..n).map(|m| member(&format!("w{m:03}"), SlotSet::EMPTY, -1)).collect();
             for (rank, (_, slots)) in (0u8..).zip(plan(&members)) {
                 assert_eq!(slots, every(n, rank), "{n} members");
             }
@@ -203,10 +170,7 @@ mod tests {
 
     #[test]
     fn a_newcomer_waits_one_generation_and_the_old_owner_gives_up_every_second_slot() {
-        let mut members = [
-            member("a", SlotSet::ALL, 4),
-            member("b", SlotSet::EMPTY, -1),
-        ];
+        let mut members = [member("a", SlotSet::ALL, 4), member("b", SlotSet::EMPTY, -1)];
         let first = plan(&members);
         assert_eq!(first[0].1, every(2, 0));
         assert_eq!(first[1].1, SlotSet::EMPTY);
@@ -232,9 +196,7 @@ mod tests {
 
     #[test]
     fn a_member_that_leaves_moves_nothing_between_the_others() {
-        let mut members: Vec<Member> = (0..5)
-            .map(|m| member(&format!("w{m}"), SlotSet::EMPTY, -1))
-            .collect();
+        let mut members: Vec<Member> = (0..5).map(|m| member(&format!("w{m}"), SlotSet::EMPTY, -1)).collect();
         follow(&mut members);
         members.remove(2);
         for (member, (_, slots)) in members.iter().zip(plan(&members)) {

@@ -35,12 +35,7 @@ pub(super) struct Proof {
 }
 
 impl Proof {
-    pub(super) fn new(
-        session_timeout: Duration,
-        rebalance_timeout: Duration,
-        margin: Duration,
-        now: Instant,
-    ) -> Self {
+    pub(super) fn new(session_timeout: Duration, rebalance_timeout: Duration, margin: Duration, now: Instant) -> Self {
         Self {
             session_timeout,
             rebalance_timeout,
@@ -56,8 +51,7 @@ impl Proof {
 
     pub(super) fn until(&self) -> Option<Instant> {
         let (session, stable) = (self.session?, self.stable?);
-        let end =
-            (session + self.session_timeout).min(stable + self.rebalance_timeout) - self.margin;
+        let end = (session + self.session_timeout).min(stable + self.rebalance_timeout) - self.margin;
         self.covered.then_some(end)
     }
 
@@ -165,19 +159,10 @@ mod tests {
 
     /// Session timeout 10 s, rebalance timeout 30 s, margin 1 s; joined and synced at 0.
     fn settled(start: Instant) -> Proof {
-        let mut proof = Proof::new(
-            Duration::from_secs(10),
-            Duration::from_secs(30),
-            Duration::from_secs(1),
-            start,
-        );
+        let mut proof = Proof::new(Duration::from_secs(10), Duration::from_secs(30), Duration::from_secs(1), start);
         assert_eq!(proof.until(), None);
         proof.joined(at(start, 5), start, false);
-        assert_eq!(
-            proof.until(),
-            None,
-            "nothing is proven for slots before the assignment"
-        );
+        assert_eq!(proof.until(), None, "nothing is proven for slots before the assignment");
         proof.synced(at(start, 9), at(start, 6));
         assert_eq!(proof.until(), None, "nor before what it lacks is given up");
         proof.cover(at(start, 9));
@@ -193,10 +178,7 @@ mod tests {
         assert_eq!(proof.until(), Some(at(start, 10_000)));
         proof.commit(at(start, 3000), at(start, 2000));
         assert_eq!(proof.until(), Some(at(start, 11_000)));
-        assert!(
-            proof.heartbeat(at(start, 1500)),
-            "a late answer counts but takes nothing back"
-        );
+        assert!(proof.heartbeat(at(start, 1500)), "a late answer counts but takes nothing back");
         assert_eq!(proof.until(), Some(at(start, 11_000)));
     }
 
@@ -239,10 +221,6 @@ mod tests {
         let mut proof = settled(start);
         proof.note_time(at(start, 9500));
         proof.joined(at(start, 9600), at(start, 9550), true);
-        assert_eq!(
-            proof.until(),
-            Some(at(start, 18_550)),
-            "in the same generation nobody was given anything"
-        );
+        assert_eq!(proof.until(), Some(at(start, 18_550)), "in the same generation nobody was given anything");
     }
 }

@@ -14,11 +14,7 @@ pub(super) struct Retry {
 
 impl Retry {
     pub(super) fn new(seed: u64, longest: Duration) -> Self {
-        Self {
-            seed,
-            tries: 0,
-            longest,
-        }
+        Self { seed, tries: 0, longest }
     }
 
     /// The next wait: half to all of 100 ms, 200 ms, 400 ms ... the longest.
@@ -53,16 +49,10 @@ mod tests {
         let mut retry = Retry::new(7, longest);
         for expected in [100, 200, 400, 800, 1600, 2000, 2000, 2000] {
             let wait = retry.next_wait().as_millis();
-            assert!(
-                (expected / 2..=expected).contains(&wait),
-                "{wait} for {expected}"
-            );
+            assert!((expected / 2..=expected).contains(&wait), "{wait} for {expected}");
         }
         retry.succeeded();
         assert!(retry.next_wait() <= FIRST);
-        assert_ne!(
-            Retry::new(1, longest).next_wait(),
-            Retry::new(2, longest).next_wait()
-        );
+        assert_ne!(Retry::new(1, longest).next_wait(), Retry::new(2, longest).next_wait());
     }
 }

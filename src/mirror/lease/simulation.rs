@@ -26,42 +26,14 @@ const END: Duration = Duration::from_secs(200);
 
 #[derive(Debug)]
 enum Event {
-    Arrive {
-        handle: Handle,
-        node: i32,
-        request: Request,
-    },
-    Answer {
-        handle: Handle,
-        response: Response,
-    },
-    Found {
-        worker: usize,
-        life: u32,
-        ticket: Ticket,
-        result: Result<i32, Option<i16>>,
-    },
-    Lost {
-        worker: usize,
-        life: u32,
-        link: Link,
-        epoch: u32,
-    },
-    Revoked {
-        worker: usize,
-        life: u32,
-        slots: SlotSet,
-    },
-    Timeout {
-        worker: usize,
-        life: u32,
-    },
-    CommitDue {
-        worker: usize,
-    },
-    Restart {
-        worker: usize,
-    },
+    Arrive { handle: Handle, node: i32, request: Request },
+    Answer { handle: Handle, response: Response },
+    Found { worker: usize, life: u32, ticket: Ticket, result: Result<i32, Option<i16>> },
+    Lost { worker: usize, life: u32, link: Link, epoch: u32 },
+    Revoked { worker: usize, life: u32, slots: SlotSet },
+    Timeout { worker: usize, life: u32 },
+    CommitDue { worker: usize },
+    Restart { worker: usize },
     BrokerTick,
     Fault,
 }
@@ -114,11 +86,7 @@ impl Worker {
     }
 
     fn sends(&self, now: Instant) -> SlotSet {
-        let proven = self
-            .lease
-            .as_ref()
-            .and_then(Lease::proof_until)
-            .is_some_and(|until| now < until);
+        let proven = self.lease.as_ref().and_then(Lease::proof_until).is_some_and(|until| now < until);
         if proven { self.owned } else { SlotSet::EMPTY }
     }
 }
@@ -201,11 +169,7 @@ impl Simulation {
     }
 
     fn network(&mut self) -> Duration {
-        if self.now < STORM && self.draw(20) == 0 {
-            self.ms(50, 2500)
-        } else {
-            self.ms(1, 20)
-        }
+        if self.now < STORM && self.draw(20) == 0 { self.ms(50, 2500) } else { self.ms(1, 20) }
     }
 
     fn run(&mut self) {
@@ -225,11 +189,7 @@ impl Simulation {
         for (index, worker) in self.workers.iter().enumerate() {
             let sends = worker.sends(self.instant());
             let twice = all.intersect(&sends);
-            assert!(
-                twice.is_empty(),
-                "A: {twice} sent twice, second by {index}\n{}",
-                self.tail()
-            );
+            assert!(twice.is_empty(), "A: {twice} sent twice, second by {index}\n{}", self.tail());
             all = all.union(&sends);
         }
     }
@@ -239,8 +199,7 @@ impl Simulation {
     }
 
     fn note(&mut self, line: impl FnOnce() -> String) {
-        self.trace
-            .push(format!("{:>10.3} {}", self.now.as_secs_f64(), line()));
+        self.trace.push(format!("{:>10.3} {}", self.now.as_secs_f64(), line()));
         if self.trace.len() > 2000 {
             self.trace.drain(..1000);
         }
@@ -267,11 +226,7 @@ impl Simulation {
                 self.send_answers();
                 self.schedule(self.now + Duration::from_millis(20), Event::BrokerTick);
             }
-            Event::Arrive {
-                handle,
-                node,
-                request,
-            } => {
+            Event::Arrive { handle, node, request } => {
                 let sent = &self.sent[handle];
                 if sent.empty_id && self.workers[sent.worker].join.epoch != sent.epoch {
                     return; // see the module's doc
@@ -280,10 +235,7 @@ impl Simulation {
                     self.broker.handle(self.now, handle, request);
                 } else {
                     let refusal = match request {
-                        Request::Join { .. } => Response::Join(JoinAnswer {
-                            error_code: 16,
-                            ..JoinAnswer::default()
-                        }),
+                        Request::Join { .. } => Response::Join(JoinAnswer { error_code: 16, ..JoinAnswer::default() }),
                         Request::Sync { .. } => Response::Sync(16, bytes::Bytes::new()),
                         _ => Response::Code(16),
                     };
@@ -292,12 +244,7 @@ impl Simulation {
                 self.send_answers();
             }
             Event::Answer { handle, response } => self.answered(handle, response),
-            Event::Found {
-                worker,
-                life,
-                ticket,
-                result,
-            } => {
+            Event::Found { worker, life, ticket, result } => {
                 if let Some(lease) = self.workers[worker].alive(life) {
                     lease.handle_coordinator(now, CoordinatorAnswer { ticket, result });
                     if let Ok(node) = result {
@@ -306,12 +253,7 @@ impl Simulation {
                     self.drain(worker);
                 }
             }
-            Event::Lost {
-                worker,
-                life,
-                link,
-                epoch,
-            } => {
+            Event::Lost { worker, life, link, epoch } => {
                 let this = &mut self.workers[worker];
                 if this.life == life && (epoch == ANY_EPOCH || this.pipe(link).epoch == epoch) {
                     this.pipe(link).cut();
@@ -322,11 +264,7 @@ impl Simulation {
                     }
                 }
             }
-            Event::Revoked {
-                worker,
-                life,
-                slots,
-            } => {
+            Event::Revoked { worker, life, slots } => {
                 let this = &mut self.workers[worker];
                 if this.life == life && this.lease.is_some() {
                     // Told twice, confirmed once.
@@ -349,13 +287,8 @@ impl Simulation {
             }
             Event::CommitDue { worker } => {
                 let busy = self.now < CALM && self.draw(3) != 0;
-                let credentials = self.workers[worker]
-                    .lease
-                    .as_ref()
-                    .and_then(Lease::commit_credentials);
-                if let Some(credentials) =
-                    credentials.filter(|_| busy && self.workers[worker].anchors)
-                {
+                let credentials = self.workers[worker].lease.as_ref().and_then(Lease::commit_credentials);
+                if let Some(credentials) = credentials.filter(|_| busy && self.workers[worker].anchors) {
                     self.send_commit(worker, credentials);
                 }
                 let next = self.now + self.ms(300, 3000);
@@ -363,8 +296,7 @@ impl Simulation {
             }
             Event::Restart { worker } => {
                 if self.workers[worker].lease.is_none() {
-                    let config =
-                        LeaseConfig::new("__towpath.a.b", &format!("w{worker}"), SESSION).unwrap();
+                    let config = LeaseConfig::new("__towpath.a.b", &format!("w{worker}"), SESSION).unwrap();
                     let seed = self.draw(u64::MAX);
                     let this = &mut self.workers[worker];
                     this.lease = Some(Lease::new(config, seed, now));
@@ -390,18 +322,12 @@ impl Simulation {
             }
             2 | 3 => {
                 let this = &mut self.workers[worker];
-                (this.lease, this.owned, this.paused_until) =
-                    (None, SlotSet::EMPTY, Duration::ZERO);
+                (this.lease, this.owned, this.paused_until) = (None, SlotSet::EMPTY, Duration::ZERO);
                 this.life += 1;
                 this.finishing = SlotSet::EMPTY;
                 this.join.cut();
                 this.work.cut();
-                let back = self.now
-                    + if self.draw(2) == 0 {
-                        self.ms(3000, 3500)
-                    } else {
-                        self.ms(3000, 20_000)
-                    };
+                let back = self.now + if self.draw(2) == 0 { self.ms(3000, 3500) } else { self.ms(3000, 20_000) };
                 self.note(|| format!("{worker} is killed"));
                 self.schedule(back, Event::Restart { worker });
             }
@@ -414,23 +340,9 @@ impl Simulation {
                     self.node += 1;
                 }
                 for handle in self.broker.restart(self.now, loading) {
-                    let Sent {
-                        worker,
-                        life,
-                        link,
-                        epoch,
-                        ..
-                    } = self.sent[handle];
+                    let Sent { worker, life, link, epoch, .. } = self.sent[handle];
                     let at = self.now + self.ms(0, 500);
-                    self.schedule(
-                        at,
-                        Event::Lost {
-                            worker,
-                            life,
-                            link,
-                            epoch,
-                        },
-                    );
+                    self.schedule(at, Event::Lost { worker, life, link, epoch });
                 }
                 for worker in 0..self.workers.len() {
                     let life = self.workers[worker].life;
@@ -440,15 +352,7 @@ impl Simulation {
                         if !moves {
                             self.workers[worker].pipe(link).dead = true;
                             let at = self.now + self.ms(0, 50);
-                            self.schedule(
-                                at,
-                                Event::Lost {
-                                    worker,
-                                    life,
-                                    link,
-                                    epoch,
-                                },
-                            );
+                            self.schedule(at, Event::Lost { worker, life, link, epoch });
                         }
                     }
                 }
@@ -459,35 +363,12 @@ impl Simulation {
                 self.note(|| format!("{worker}: JoinGroup is swallowed until {until:?}"));
                 self.workers[worker].join.swallowed_until = until;
                 let life = self.workers[worker].life;
-                self.schedule(
-                    until,
-                    Event::Lost {
-                        worker,
-                        life,
-                        link: Link::Join,
-                        epoch: ANY_EPOCH,
-                    },
-                );
+                self.schedule(until, Event::Lost { worker, life, link: Link::Join, epoch: ANY_EPOCH });
             }
             _ => {
-                let link = if self.draw(2) == 0 {
-                    Link::Join
-                } else {
-                    Link::Work
-                };
-                let (life, epoch) = (
-                    self.workers[worker].life,
-                    self.workers[worker].pipe(link).epoch,
-                );
-                self.schedule(
-                    self.now,
-                    Event::Lost {
-                        worker,
-                        life,
-                        link,
-                        epoch,
-                    },
-                );
+                let link = if self.draw(2) == 0 { Link::Join } else { Link::Work };
+                let (life, epoch) = (self.workers[worker].life, self.workers[worker].pipe(link).epoch);
+                self.schedule(self.now, Event::Lost { worker, life, link, epoch });
             }
         }
         let next = self.now + self.ms(500, 12_000);

@@ -16,9 +16,7 @@ const WORDS: usize = 4;
 /// Written out because it must never change: workers of different versions have to agree on it.
 /// Source: <http://www.isthe.com/chongo/tech/comp/fnv/>.
 pub(super) fn fnv1a_64(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
 /// The slot of a source partition: `(fnv1a_64(topic) + partition) mod 240`.
@@ -27,9 +25,7 @@ pub(super) fn fnv1a_64(bytes: &[u8]) -> u64 {
 /// `topic` is the topic's name on the *source*. A negative partition (which Kafka never has) is taken modulo too.
 pub fn slot_of(topic: &str, partition: i32) -> u8 {
     let slots = u64::from(SLOTS);
-    let partition = i64::from(partition)
-        .rem_euclid(i64::from(SLOTS))
-        .unsigned_abs();
+    let partition = i64::from(partition).rem_euclid(i64::from(SLOTS)).unsigned_abs();
     let slot = (fnv1a_64(topic.as_bytes()) % slots + partition) % slots;
     u8::try_from(slot).unwrap_or(0) // < 240 by the line above
 }
@@ -114,9 +110,7 @@ impl SlotSet {
     pub fn to_bytes(&self) -> [u8; Self::ENCODED_LEN] {
         let mut bytes = [0; Self::ENCODED_LEN];
         for (byte, index) in bytes.iter_mut().zip(0u8..) {
-            *byte = (0..8)
-                .filter(|bit| self.contains(index * 8 + bit))
-                .fold(0, |sum, bit| sum | (1 << bit));
+            *byte = (0..8).filter(|bit| self.contains(index * 8 + bit)).fold(0, |sum, bit| sum | (1 << bit));
         }
         bytes
     }
@@ -195,15 +189,9 @@ mod tests {
 
     #[test]
     fn partitions_of_a_topic_lie_in_neighbouring_slots_and_the_place_never_changes() {
-        assert_eq!(
-            slot_of("foobar", 0),
-            u8::try_from(0x8594_4171_f739_67e8_u64 % 240).unwrap()
-        );
+        assert_eq!(slot_of("foobar", 0), u8::try_from(0x8594_4171_f739_67e8_u64 % 240).unwrap());
         for partition in 0..1000 {
-            assert_eq!(
-                slot_of("orders", partition + 1),
-                (slot_of("orders", partition) + 1) % SLOTS
-            );
+            assert_eq!(slot_of("orders", partition + 1), (slot_of("orders", partition) + 1) % SLOTS);
         }
         for partition in [i32::MIN, -1, i32::MAX] {
             assert!(slot_of("x", partition) < SLOTS);
@@ -223,14 +211,7 @@ mod tests {
         assert_eq!(SlotSet::from_bytes(&[0xff; 30]), SlotSet::ALL);
         assert_eq!(SlotSet::from_bytes(&SlotSet::ALL.to_bytes()), SlotSet::ALL);
         let mut c = a;
-        assert!(
-            !c.insert(240)
-                && !c.insert(255)
-                && !c.contains(240)
-                && c.insert(5)
-                && c.remove(5)
-                && !c.remove(5)
-        );
+        assert!(!c.insert(240) && !c.insert(255) && !c.contains(240) && c.insert(5) && c.remove(5) && !c.remove(5));
         assert_eq!(c, a);
     }
 

@@ -73,20 +73,14 @@ impl MemberMetadata {
     /// [`WireError::Newer`] for a later version, [`WireError::Malformed`] for anything else.
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         let (generation, owned) = decode::<4>("metadata", bytes)?;
-        Ok(Self {
-            generation: i32::from_be_bytes(generation),
-            owned,
-        })
+        Ok(Self { generation: i32::from_be_bytes(generation), owned })
     }
 }
 
 impl Assignment {
     /// An assignment for the member with this id.
     pub fn new(member_id: &str, slots: SlotSet) -> Self {
-        Self {
-            slots,
-            planned_for: fnv1a_64(member_id.as_bytes()),
-        }
+        Self { slots, planned_for: fnv1a_64(member_id.as_bytes()) }
     }
 
     /// Whether the leader planned for the member with this id, not for a former process.
@@ -110,21 +104,12 @@ impl Assignment {
     /// leader did not know) are malformed here; the machine looks for them first.
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         let (planned_for, slots) = decode::<8>("assignment", bytes)?;
-        Ok(Self {
-            planned_for: u64::from_be_bytes(planned_for),
-            slots,
-        })
+        Ok(Self { planned_for: u64::from_be_bytes(planned_for), slots })
     }
 }
 
-fn decode<const N: usize>(
-    form: &'static str,
-    bytes: &[u8],
-) -> Result<([u8; N], SlotSet), WireError> {
-    let malformed = || WireError::Malformed {
-        form,
-        length: bytes.len(),
-    };
+fn decode<const N: usize>(form: &'static str, bytes: &[u8]) -> Result<([u8; N], SlotSet), WireError> {
+    let malformed = || WireError::Malformed { form, length: bytes.len() };
     let (version, rest) = bytes.split_first_chunk::<2>().ok_or_else(malformed)?;
     match i16::from_be_bytes(*version) {
         LEASE_VERSION => {
@@ -144,10 +129,7 @@ mod tests {
     #[test]
     fn both_forms_read_what_they_wrote_and_keep_their_bytes() {
         let owned: SlotSet = [0, 9, 239].into_iter().collect();
-        let metadata = MemberMetadata {
-            owned,
-            generation: 258,
-        };
+        let metadata = MemberMetadata { owned, generation: 258 };
         let mut golden = vec![0, 1, 0, 0, 1, 2, 1, 2];
         golden.extend([0; 27]);
         golden.push(0x80);
@@ -165,41 +147,22 @@ mod tests {
 
     #[test]
     fn other_bytes_are_refused_by_name() {
-        let good = MemberMetadata {
-            owned: SlotSet::ALL,
-            generation: 1,
-        }
-        .encode();
+        let good = MemberMetadata { owned: SlotSet::ALL, generation: 1 }.encode();
         for length in 0..good.len() {
             assert_eq!(
                 MemberMetadata::decode(&good[..length]),
-                Err(WireError::Malformed {
-                    form: "metadata",
-                    length
-                }),
+                Err(WireError::Malformed { form: "metadata", length }),
                 "cut at {length}"
             );
         }
         let mut longer = good.to_vec();
         longer.push(0);
-        assert!(matches!(
-            MemberMetadata::decode(&longer),
-            Err(WireError::Malformed { length: 37, .. })
-        ));
-        let newer = WireError::Newer {
-            form: "assignment",
-            version: 2,
-        };
+        assert!(matches!(MemberMetadata::decode(&longer), Err(WireError::Malformed { length: 37, .. })));
+        let newer = WireError::Newer { form: "assignment", version: 2 };
         assert_eq!(Assignment::decode(&[0, 2]), Err(newer.clone()));
-        assert_eq!(
-            newer.to_string(),
-            "lease assignment has version 2, this build knows up to 1"
-        );
+        assert_eq!(newer.to_string(), "lease assignment has version 2, this build knows up to 1");
         for version in [[0, 0], [0xff, 0xff]] {
-            assert!(matches!(
-                Assignment::decode(&version),
-                Err(WireError::Malformed { .. })
-            ));
+            assert!(matches!(Assignment::decode(&version), Err(WireError::Malformed { .. })));
         }
     }
 }

@@ -9,8 +9,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{
-    machine::{LOSSES_MAX, Lost, PartitionMachine, Phase, StartAt, TargetNotEmpty},
+    machine::{LOSSES_MAX, PartitionMachine, Phase},
     state::StopReason,
+    types::{Lost, StartAt, TargetNotEmpty},
 };
 use crate::{
     batch::{BatchHeader, HEADER_LEN, ProducerIdentity, sequence},
@@ -110,12 +111,7 @@ pub(super) const MATCH_PATIENCE: Duration = Duration::from_secs(30);
 
 impl Expected {
     /// Compares the batch that would be sent with what the target holds (match, don't count: `design.md` 4).
-    pub(super) fn compare(
-        &mut self,
-        head: &[u8; HEADER_LEN],
-        before: &Position,
-        source: &BatchHeader,
-    ) -> Matched {
+    pub(super) fn compare(&mut self, head: &[u8; HEADER_LEN], before: &Position, source: &BatchHeader) -> Matched {
         match self {
             Self::Count { remaining } => {
                 *remaining -= i64::from(source.records_count);
@@ -128,20 +124,14 @@ impl Expected {
                         ),
                     };
                 }
-                Matched::Yes {
-                    complete: *remaining == 0,
-                }
+                Matched::Yes { complete: *remaining == 0 }
             }
             Self::Headers { batches } => {
                 let Some(stored) = batches.pop_front() else {
-                    return Matched::No {
-                        why: "nothing was left to match".to_owned(),
-                    };
+                    return Matched::No { why: "nothing was left to match".to_owned() };
                 };
                 match sent_equals_stored(head, before, &stored) {
-                    Ok(()) => Matched::Yes {
-                        complete: batches.is_empty(),
-                    },
+                    Ok(()) => Matched::Yes { complete: batches.is_empty() },
                     Err(why) => Matched::No {
                         why: format!(
                             "the target's batch at offset {} is not the source's batch at offset {}: {why}",
@@ -164,28 +154,19 @@ impl Expected {
 /// Whether a stored batch is the one we would send at this position. The checksum covers everything the broker keeps;
 /// where it does not agree, the target topic may rewrite batches (another codec, LogAppendTime), and then identity,
 /// sequence and count must.
-fn sent_equals_stored(
-    head: &[u8; HEADER_LEN],
-    before: &Position,
-    stored: &BatchHeader,
-) -> Result<(), &'static str> {
+fn sent_equals_stored(head: &[u8; HEADER_LEN], before: &Position, stored: &BatchHeader) -> Result<(), &'static str> {
     let Some(sent) = BatchHeader::parse(head) else {
         return Err("the header cannot be read");
     };
     if stored.base_offset != before.target_next {
         return Err("it stands at another offset");
     }
-    if (
-        stored.producer_id,
-        stored.producer_epoch,
-        stored.base_sequence,
-    ) != (sent.producer_id, sent.producer_epoch, sent.base_sequence)
+    if (stored.producer_id, stored.producer_epoch, stored.base_sequence)
+        != (sent.producer_id, sent.producer_epoch, sent.base_sequence)
     {
         return Err("another identity or sequence wrote it");
     }
-    if stored.records_count != sent.records_count
-        || stored.last_offset_delta != sent.last_offset_delta
-    {
+    if stored.records_count != sent.records_count || stored.last_offset_delta != sent.last_offset_delta {
         return Err("it has another number of records");
     }
     let rewritten = stored.codec() != sent.codec()
@@ -203,26 +184,14 @@ impl PartitionMachine {
     #[must_use]
     pub fn locate_want(&self, now: Instant) -> Option<LocateAsk> {
         match &self.phase {
-            Phase::Locating {
-                not_before,
-                asked: false,
-                ..
-            } if *not_before <= now => Some(LocateAsk::Ends {
+            Phase::Locating { not_before, asked: false, .. } if *not_before <= now => Some(LocateAsk::Ends {
                 source: self.goal.is_none() || (!self.located && self.spec.anchor.is_none()),
                 identity: self.identity,
             }),
-            Phase::ReadingTail {
-                from,
-                to,
-                asked: false,
-                not_before,
-            } if *not_before <= now => Some(LocateAsk::Tail {
-                from: *from,
-                to: *to,
-            }),
-            Phase::Matching { .. } | Phase::Anchoring | Phase::Copying if self.ask_source => {
-                Some(LocateAsk::Source)
+            Phase::ReadingTail { from, to, asked: false, not_before } if *not_before <= now => {
+                Some(LocateAsk::Tail { from: *from, to: *to })
             }
+            Phase::Matching { .. } | Phase::Anchoring | Phase::Copying if self.ask_source => Some(LocateAsk::Source),
             _ => None,
         }
     }
@@ -240,12 +209,7 @@ impl PartitionMachine {
     pub fn handle_locate_failed(&mut self, now: Instant) {
         let delay = self.backoff.next_delay();
         match &mut self.phase {
-            Phase::Locating {
-                not_before, asked, ..
-            }
-            | Phase::ReadingTail {
-                not_before, asked, ..
-            } => {
+            Phase::Locating { not_before, asked, .. } | Phase::ReadingTail { not_before, asked, .. } => {
                 *asked = false;
                 *not_before = now + delay;
             }
@@ -267,11 +231,7 @@ impl PartitionMachine {
         if target.high_watermark != target.end {
             // What is above the high watermark may still vanish, or be joined by requests of ours on their way.
             let delay = self.backoff.next_delay();
-            self.phase = Phase::Locating {
-                not_before: now + delay,
-                asked: false,
-                awaiting_high_watermark: true,
-            };
+            self.phase = Phase::Locating { not_before: now + delay, asked: false, awaiting_high_watermark: true };
             return;
         }
         if !self.located && self.spec.anchor.is_none() {
@@ -280,13 +240,7 @@ impl PartitionMachine {
         }
         let base = self.acked;
         if target.end < base.target_next {
-            self.stop(
-                now,
-                StopReason::TargetTruncated {
-                    expected: base.target_next,
-                    end: target.end,
-                },
-            );
+            self.stop(now, StopReason::TargetTruncated { expected: base.target_next, end: target.end });
             return;
         }
         let landed = target.end - base.target_next;
@@ -314,12 +268,7 @@ impl PartitionMachine {
             self.stop(now, StopReason::PositionUnknown { why });
             return;
         }
-        self.phase = Phase::ReadingTail {
-            from: base.target_next,
-            to: target.end,
-            asked: false,
-            not_before: now,
-        };
+        self.phase = Phase::ReadingTail { from: base.target_next, to: target.end, asked: false, not_before: now };
     }
 
     /// No anchor: an empty target begins at the source's start; another one is somebody's decision.
@@ -331,13 +280,7 @@ impl PartitionMachine {
         };
         let target = located.target;
         if target.end > target.start && self.settings.target_not_empty == TargetNotEmpty::Stop {
-            self.stop(
-                now,
-                StopReason::TargetNotEmpty {
-                    start: target.start,
-                    end: target.end,
-                },
-            );
+            self.stop(now, StopReason::TargetNotEmpty { start: target.start, end: target.end });
             return;
         }
         let source_next = match self.settings.start {
@@ -356,11 +299,7 @@ impl PartitionMachine {
             }
             next_sequence = 0;
         }
-        let position = Position {
-            source_next,
-            target_next: target.end,
-            next_sequence,
-        };
+        let position = Position { source_next, target_next: target.end, next_sequence };
         self.begin_copying(position, LeaderEpoch::NONE);
     }
 
@@ -397,26 +336,14 @@ impl PartitionMachine {
 
     /// The answer to [`LocateAsk::Tail`]: the headers of all batches in the range, in order.
     pub fn handle_tail(&mut self, now: Instant, tail: Vec<BatchHeader>) {
-        let Phase::ReadingTail {
-            from,
-            to,
-            asked: true,
-            ..
-        } = self.phase
-        else {
+        let Phase::ReadingTail { from, to, asked: true, .. } = self.phase else {
             return;
         };
         let mut next = from;
         for header in &tail {
-            if (header.producer_id, header.producer_epoch)
-                != (self.identity.producer_id, self.identity.producer_epoch)
+            if (header.producer_id, header.producer_epoch) != (self.identity.producer_id, self.identity.producer_epoch)
             {
-                self.stop(
-                    now,
-                    StopReason::ForeignWrite {
-                        offset: header.base_offset,
-                    },
-                );
+                self.stop(now, StopReason::ForeignWrite { offset: header.base_offset });
                 return;
             }
             if header.base_offset != next {
@@ -429,20 +356,11 @@ impl PartitionMachine {
         if next != to {
             // The log moved while it was read: look again.
             self.handle_locate_failed(now);
-            self.phase = Phase::Locating {
-                not_before: now,
-                asked: false,
-                awaiting_high_watermark: false,
-            };
+            self.phase = Phase::Locating { not_before: now, asked: false, awaiting_high_watermark: false };
             return;
         }
         if self.in_flight.is_empty() {
-            self.begin_matching(
-                now,
-                Expected::Headers {
-                    batches: tail.into(),
-                },
-            );
+            self.begin_matching(now, Expected::Headers { batches: tail.into() });
             return;
         }
         let fits = tail.len() <= self.in_flight.len()
@@ -450,17 +368,12 @@ impl PartitionMachine {
                 stored.base_offset == sent.before.target_next
                     && stored.base_sequence == sent.before.next_sequence
                     && stored.records_count == sent.records
-                    && (stored.crc == sent.crc
-                        || stored.is_log_append_time()
-                        || stored.total_size() != sent.bytes)
+                    && (stored.crc == sent.crc || stored.is_log_append_time() || stored.total_size() != sent.bytes)
             });
         if fits {
             self.adopt(tail.len());
         } else {
-            let why = format!(
-                "{} batches behind offset {from} are not those that were in flight",
-                tail.len()
-            );
+            let why = format!("{} batches behind offset {from} are not those that were in flight", tail.len());
             self.stop(now, StopReason::PositionUnknown { why });
         }
     }
@@ -500,10 +413,7 @@ impl PartitionMachine {
 
     /// The answer to [`LocateAsk::Source`]: why an offset was out of range.
     pub fn handle_source_ends(&mut self, now: Instant, ends: SourceEnds) {
-        if !matches!(
-            self.phase,
-            Phase::Matching { .. } | Phase::Anchoring | Phase::Copying
-        ) {
+        if !matches!(self.phase, Phase::Matching { .. } | Phase::Anchoring | Phase::Copying) {
             return;
         }
         let position = self.prepared.source_next;
@@ -519,10 +429,7 @@ impl PartitionMachine {
                 return;
             }
             // Retention overtook the copy. Stopping would lose more (`design.md` 6): go on, loudly.
-            let lost = Lost {
-                from: position,
-                to: ends.start,
-            };
+            let lost = Lost { from: position, to: ends.start };
             self.progress.lost_records += u64::try_from(lost.to - lost.from).unwrap_or(0);
             if self.losses.len() < LOSSES_MAX {
                 self.losses.push(lost);
@@ -530,30 +437,15 @@ impl PartitionMachine {
             self.skip_to(ends.start);
             self.fetch_succeeded();
         } else if position > ends.high_watermark {
-            self.stop_behind_queue(
-                now,
-                StopReason::SourceTruncated {
-                    position,
-                    end: ends.high_watermark,
-                },
-            );
+            self.stop_behind_queue(now, StopReason::SourceTruncated { position, end: ends.high_watermark });
         }
     }
 
     /// The source's history is another one than what was copied.
     pub fn handle_diverged(&mut self, now: Instant, end_offset: i64) {
-        if matches!(
-            self.phase,
-            Phase::Matching { .. } | Phase::Anchoring | Phase::Copying
-        ) {
+        if matches!(self.phase, Phase::Matching { .. } | Phase::Anchoring | Phase::Copying) {
             let position = self.prepared.source_next;
-            self.stop_behind_queue(
-                now,
-                StopReason::SourceTruncated {
-                    position,
-                    end: end_offset,
-                },
-            );
+            self.stop_behind_queue(now, StopReason::SourceTruncated { position, end: end_offset });
         }
     }
 }

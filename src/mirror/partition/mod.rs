@@ -23,17 +23,20 @@
 //!
 //! Start reading at [`PartitionMachine`]; the walk over fetched batches is in `take`, reconciling in `locate`.
 
+mod anchoring;
 mod locate;
 mod machine;
+mod send;
 mod state;
 mod take;
 #[cfg(test)]
 mod tests;
+mod types;
 
 pub use locate::{LocateAsk, Located, ProducerAnswer, SourceEnds, TargetEnds};
-pub use machine::{
-    Break, Lost, Outbound, PartitionMachine, PartitionSettings, PartitionSpec, ProduceOutcome,
-    Progress, StartAt, TargetNotEmpty, Ticket,
-};
+pub use machine::PartitionMachine;
 pub use state::{OpenPathReason, PartitionState, StopReason};
 pub use take::Fetched;
+pub use types::{
+    Break, Lost, Outbound, PartitionSettings, PartitionSpec, ProduceOutcome, Progress, StartAt, TargetNotEmpty, Ticket,
+};

@@ -34,20 +34,13 @@ impl std::fmt::Display for OpenPathReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Thinned => f.write_str("compaction took records out of the batch"),
-            Self::StartsBefore => {
-                f.write_str("the batch begins before the offset the copy starts at")
-            }
+            Self::StartsBefore => f.write_str("the batch begins before the offset the copy starts at"),
             Self::OldFormat { magic } => {
                 write!(f, "the batch is in the old message format {magic}")
             }
-            Self::LogAppendTime => {
-                f.write_str("the source topic stamps records with the broker's append time")
-            }
+            Self::LogAppendTime => f.write_str("the source topic stamps records with the broker's append time"),
             Self::TooLarge { bytes, limit } => {
-                write!(
-                    f,
-                    "the batch has {bytes} bytes, the target topic takes {limit}"
-                )
+                write!(f, "the batch has {bytes} bytes, the target topic takes {limit}")
             }
             Self::Codec(codec) => write!(f, "the codec {codec:?} is not known"),
         }
@@ -172,10 +165,7 @@ impl StopReason {
             Self::Refused { .. }
                 | Self::SourceRefused { .. }
                 | Self::SourceCorrupt { .. }
-                | Self::NeedsOpenPath {
-                    reason: OpenPathReason::TooLarge { .. },
-                    ..
-                }
+                | Self::NeedsOpenPath { reason: OpenPathReason::TooLarge { .. }, .. }
         )
     }
 
@@ -194,9 +184,11 @@ impl StopReason {
             Self::NeedsOpenPath { .. } => {
                 "this version forwards whole batches only: leave the topic out with topics.exclude".into()
             }
-            Self::TargetNotEmpty { .. } => "delete the remote topic, or set towpath.on.target.not.empty=append to copy \
+            Self::TargetNotEmpty { .. } => {
+                "delete the remote topic, or set towpath.on.target.not.empty=append to copy \
                                             behind what it holds"
-                .into(),
+                    .into()
+            }
             Self::TargetTruncated { .. } | Self::TargetRecreated { .. } | Self::TargetGone => {
                 "decide whether the copy shall begin anew: delete the remote topic and its offsets in the flow's \
                  group, then restart"
@@ -253,9 +245,7 @@ fn refused_remedy(code: ErrorCode) -> &'static str {
         ErrorCode::UNSUPPORTED_FOR_MESSAGE_FORMAT => {
             "raise message.format.version of the target topic to 0.11 or later"
         }
-        ErrorCode::UNSUPPORTED_COMPRESSION_TYPE => {
-            "the target is too old for zstd; exclude the topic or upgrade it"
-        }
+        ErrorCode::UNSUPPORTED_COMPRESSION_TYPE => "the target is too old for zstd; exclude the topic or upgrade it",
         _ => "see the target broker's log; it is tried again by itself",
     }
 }
@@ -271,54 +261,30 @@ impl std::fmt::Display for StopReason {
                 "target not empty: offsets {start} to {end} exist there, and nothing says that Towpath wrote them"
             ),
             Self::TargetTruncated { expected, end } => {
-                write!(
-                    f,
-                    "target truncated: it ends at {end}, our records ended at {expected}"
-                )
+                write!(f, "target truncated: it ends at {end}, our records ended at {expected}")
             }
             Self::TargetRecreated { anchored, found } => {
-                write!(
-                    f,
-                    "target topic re-created: its id is {found}, the anchor belongs to {anchored}"
-                )
+                write!(f, "target topic re-created: its id is {found}, the anchor belongs to {anchored}")
             }
             Self::TargetGone => f.write_str("target topic gone"),
             Self::ForeignWrite { offset } => {
-                write!(
-                    f,
-                    "foreign write: somebody else wrote to the remote partition at target offset {offset}"
-                )
+                write!(f, "foreign write: somebody else wrote to the remote partition at target offset {offset}")
             }
             Self::PositionUnknown { why } => write!(f, "position unknown: {why}"),
             Self::SourceRecreated { anchored, found } => match found {
-                Some(found) => write!(
-                    f,
-                    "source topic re-created: its id is {found}, the copy belongs to {anchored}"
-                ),
+                Some(found) => write!(f, "source topic re-created: its id is {found}, the copy belongs to {anchored}"),
                 None => write!(f, "source topic re-created: {anchored} is gone"),
             },
             Self::SourceGone => f.write_str("source topic gone"),
             Self::SourceTruncated { position, end } => {
-                write!(
-                    f,
-                    "source truncated: the copy stands at {position}, the source's history ends at {end}"
-                )
+                write!(f, "source truncated: the copy stands at {position}, the source's history ends at {end}")
             }
             Self::SourceCorrupt { offset, why } => {
                 write!(f, "source corrupt at offset {offset}: {why}")
             }
-            Self::Refused {
-                offset,
-                code,
-                message,
-            } => {
-                write!(
-                    f,
-                    "target refuses the batch at source offset {offset}: {code}"
-                )?;
-                message
-                    .as_ref()
-                    .map_or(Ok(()), |message| write!(f, " ({message})"))
+            Self::Refused { offset, code, message } => {
+                write!(f, "target refuses the batch at source offset {offset}: {code}")?;
+                message.as_ref().map_or(Ok(()), |message| write!(f, " ({message})"))
             }
             Self::SourceRefused { code } => write!(f, "source refuses to be read: {code}"),
             Self::TwoWriters { .. } => f.write_str("two flows would write this remote topic"),
@@ -402,10 +368,7 @@ impl PartitionState {
 impl std::fmt::Display for PartitionState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::HeldByTransaction {
-                last_stable_offset,
-                high_watermark,
-            } => write!(
+            Self::HeldByTransaction { last_stable_offset, high_watermark } => write!(
                 f,
                 "held by an open transaction: stands at the last stable offset {last_stable_offset}, \
                  the source's high watermark is {high_watermark}"

@@ -47,51 +47,30 @@ enum Next {
 impl PartitionMachine {
     /// Takes what was fetched. An answer to a question that a rewind has made stale is dropped.
     pub fn handle_fetched(&mut self, now: Instant, fetched: Fetched) {
-        let flowing = matches!(
-            self.phase,
-            Phase::Matching { .. } | Phase::Anchoring | Phase::Copying
-        );
+        let flowing = matches!(self.phase, Phase::Matching { .. } | Phase::Anchoring | Phase::Copying);
         if !flowing || self.blocked.is_some() || fetched.fetch_offset != self.prepared.source_next {
             self.progress.bytes_in_vain += fetched.records.len() as u64;
             return;
         }
         self.fetch_succeeded();
         self.high_watermark = fetched.high_watermark;
-        self.last_stable_offset = if fetched.last_stable_offset < 0 {
-            fetched.high_watermark
-        } else {
-            fetched.last_stable_offset
-        };
-        let aborted = if self.settings.shape.read_committed {
-            fetched.aborted
-        } else {
-            Vec::new()
-        };
+        self.last_stable_offset =
+            if fetched.last_stable_offset < 0 { fetched.high_watermark } else { fetched.last_stable_offset };
+        let aborted = if self.settings.shape.read_committed { fetched.aborted } else { Vec::new() };
         let mut filter = AbortFilter::new(aborted);
         let mut entries = walk(fetched.records);
         let mut whole = 0_usize;
-        while let Some(entry) = entries.next() {
+        for entry in entries.by_ref() {
             whole += 1;
             match entry {
                 Ok(Entry::Batch(batch)) => {
-                    if matches!(
-                        self.take(now, &batch, &mut filter, fetched.hold.as_ref()),
-                        Next::End
-                    ) {
+                    if matches!(self.take(now, &batch, &mut filter, fetched.hold.as_ref()), Next::End) {
                         return;
                     }
                 }
-                Ok(Entry::Legacy {
-                    base_offset, magic, ..
-                }) => {
+                Ok(Entry::Legacy { base_offset, magic, .. }) => {
                     let reason = OpenPathReason::OldFormat { magic };
-                    self.stop_behind_queue(
-                        now,
-                        StopReason::NeedsOpenPath {
-                            offset: base_offset,
-                            reason,
-                        },
-                    );
+                    self.stop_behind_queue(now, StopReason::NeedsOpenPath { offset: base_offset, reason });
                     return;
                 }
                 Err(error) => {
@@ -106,20 +85,11 @@ impl PartitionMachine {
             self.partition_bytes_max = self.partition_bytes_first;
         } else if cut_off > 0 {
             // Brokers give the first batch whole; those that do not need to be asked for more.
-            self.partition_bytes_max = self
-                .partition_bytes_max
-                .saturating_mul(2)
-                .min(PARTITION_BYTES_CEILING);
+            self.partition_bytes_max = self.partition_bytes_max.saturating_mul(2).min(PARTITION_BYTES_CEILING);
         }
     }
 
-    fn take(
-        &mut self,
-        now: Instant,
-        batch: &Batch,
-        filter: &mut AbortFilter,
-        hold: Option<&FrameHold>,
-    ) -> Next {
+    fn take(&mut self, now: Instant, batch: &Batch, filter: &mut AbortFilter, hold: Option<&FrameHold>) -> Next {
         let header = &batch.header;
         // Judged even if skipped: a transaction may begin in a batch that was taken before.
         let fate = filter.judge(batch);
@@ -152,34 +122,21 @@ impl PartitionMachine {
         }
         self.corrupt_attempts = 0;
         if let Some(reason) = self.open_path_reason(batch) {
-            self.stop_behind_queue(
-                now,
-                StopReason::NeedsOpenPath {
-                    offset: header.base_offset,
-                    reason,
-                },
-            );
+            self.stop_behind_queue(now, StopReason::NeedsOpenPath { offset: header.base_offset, reason });
             return Next::End;
         }
         let head = match seal(batch, self.identity, self.prepared.next_sequence) {
             Ok(head) => head,
             Err(refused) => {
                 // Unreachable after the checks above; a stop is safer than a guess.
-                self.stop_behind_queue(
-                    now,
-                    StopReason::PositionUnknown {
-                        why: refused.to_string(),
-                    },
-                );
+                self.stop_behind_queue(now, StopReason::PositionUnknown { why: refused.to_string() });
                 return Next::End;
             }
         };
         let before = self.prepared;
         let after = Position {
             source_next: header.next_offset(),
-            target_next: before
-                .target_next
-                .saturating_add(i64::from(header.records_count)),
+            target_next: before.target_next.saturating_add(i64::from(header.records_count)),
             next_sequence: sequence::advance(before.next_sequence, header.records_count),
         };
         let leader_epoch = LeaderEpoch(header.partition_leader_epoch);
@@ -257,10 +214,7 @@ impl PartitionMachine {
         if let Some(limit) = self.spec.target_batch_bytes_max
             && batch.bytes.len() > limit
         {
-            return Some(OpenPathReason::TooLarge {
-                bytes: batch.bytes.len(),
-                limit,
-            });
+            return Some(OpenPathReason::TooLarge { bytes: batch.bytes.len(), limit });
         }
         if header.is_log_append_time() && !self.settings.shape.sealed_append_time {
             return Some(OpenPathReason::LogAppendTime);
@@ -272,13 +226,7 @@ impl PartitionMachine {
     fn corrupt(&mut self, now: Instant, offset: i64, why: &str) {
         self.corrupt_attempts += 1;
         if self.corrupt_attempts >= CORRUPT_ATTEMPTS_MAX {
-            self.stop_behind_queue(
-                now,
-                StopReason::SourceCorrupt {
-                    offset,
-                    why: why.to_owned(),
-                },
-            );
+            self.stop_behind_queue(now, StopReason::SourceCorrupt { offset, why: why.to_owned() });
         } else {
             self.delay_fetch(now, why);
         }

@@ -101,26 +101,21 @@ impl Lane {
 
     /// Partitions that may fetch again.
     pub(crate) fn ungated(&self) -> BTreeSet<CopyId> {
-        if self.account.is_spent() {
-            BTreeSet::new()
-        } else {
-            std::mem::take(&mut *self.gated.borrow_mut())
-        }
+        if self.account.is_spent() { BTreeSet::new() } else { std::mem::take(&mut *self.gated.borrow_mut()) }
     }
 }
 
+/// The batches of one request: where each goes, whose it is, and its name in flight.
+type Batches = Vec<(TopicPartition, CopyId, Ticket)>;
+
 struct InFlight {
     answer: crate::net::Answer,
-    batches: Vec<(TopicPartition, CopyId, Ticket)>,
+    batches: Batches,
 }
 
 /// Sends until the shard stops and nothing is in flight.
 pub(crate) async fn run(shard: Rc<Shard>, lane: Rc<Lane>) {
-    let mut backoff = Backoff::new(
-        Duration::from_millis(50),
-        Duration::from_secs(1),
-        backoff::entropy(),
-    );
+    let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1), backoff::entropy());
     let mut link: Option<(Connection, i16)> = None;
     let mut in_flight: VecDeque<InFlight> = VecDeque::new();
     loop {
@@ -142,10 +137,7 @@ pub(crate) async fn run(shard: Rc<Shard>, lane: Rc<Lane>) {
                 }
                 Err(error) => {
                     let delay = backoff.next_delay();
-                    debug!(
-                        broker_id = lane.key.broker.0,
-                        error, "target broker cannot be reached"
-                    );
+                    debug!(broker_id = lane.key.broker.0, error, "target broker cannot be reached");
                     shard.refresh_target();
                     tokio::select! {
                         biased;
@@ -224,26 +216,15 @@ pub(crate) async fn run(shard: Rc<Shard>, lane: Rc<Lane>) {
 
 async fn dial(shard: &Shard, lane: &Lane) -> Result<(Connection, i16), String> {
     let broker = lane.key.broker;
-    let endpoint = shard.target().endpoint(broker).cloned().ok_or_else(|| {
-        format!(
-            "target broker {} is not part of the cluster just now",
-            broker.0
-        )
-    })?;
-    let (connection, _) = shard
-        .target_dialer
-        .dial(&endpoint.host, endpoint.port)
-        .await
-        .map_err(|error| error.to_string())?;
-    let version = connection
-        .negotiate::<ProduceRequest>(VERSION_MAX)
-        .map_err(|error| error.to_string())?;
-    debug!(
-        broker_id = broker.0,
-        lane = lane.key.index,
-        version,
-        "produce connection open"
-    );
+    let endpoint = shard
+        .target()
+        .endpoint(broker)
+        .cloned()
+        .ok_or_else(|| format!("target broker {} is not part of the cluster just now", broker.0))?;
+    let (connection, _) =
+        shard.target_dialer.dial(&endpoint.host, endpoint.port).await.map_err(|error| error.to_string())?;
+    let version = connection.negotiate::<ProduceRequest>(VERSION_MAX).map_err(|error| error.to_string())?;
+    debug!(broker_id = broker.0, lane = lane.key.index, version, "produce connection open");
     Ok((connection, version))
 }
 
@@ -260,9 +241,7 @@ fn worth_a_request(shard: &Shard, lane: &Lane) -> bool {
     let enough = usize::try_from(shard.produce.request_bytes_max / 2).unwrap_or(usize::MAX);
     let mut bytes = 0;
     for copy in &*lane.ready.borrow() {
-        bytes += shard
-            .look(*copy, |entry| entry.machine.next_batch_bytes())
-            .unwrap_or(0);
+        bytes += shard.look(*copy, |entry| entry.machine.next_batch_bytes()).unwrap_or(0);
         if bytes >= enough {
             return true;
         }
@@ -271,10 +250,7 @@ fn worth_a_request(shard: &Shard, lane: &Lane) -> bool {
 }
 
 /// Fills a request: one batch of each ready partition, in turn, up to the limit; a larger batch goes alone.
-fn collect(
-    shard: &Rc<Shard>,
-    lane: &Lane,
-) -> Option<(ProduceBuilder, Vec<(TopicPartition, CopyId, Ticket)>)> {
+fn collect(shard: &Rc<Shard>, lane: &Lane) -> Option<(ProduceBuilder, Batches)> {
     let limit = usize::try_from(shard.produce.request_bytes_max).unwrap_or(usize::MAX);
     let wall_ms = wall_clock::now_ms();
     let mut builder = ProduceBuilder::default();
@@ -301,13 +277,7 @@ fn collect(
                 return;
             };
             let target = &entry.machine.spec().target;
-            builder.push(
-                target,
-                SealedBatch {
-                    head: outbound.head,
-                    batch: outbound.batch,
-                },
-            );
+            builder.push(target, SealedBatch { head: outbound.head, batch: outbound.batch });
             batches.push((target.clone(), copy, outbound.ticket));
         });
         if full {
@@ -316,38 +286,26 @@ fn collect(
         // What it wants now: another place in the queue behind this request, or more to fetch.
         shard.touch(copy);
     }
-    if builder.is_empty() {
-        None
-    } else {
-        Some((builder, batches))
-    }
+    if builder.is_empty() { None } else { Some((builder, batches)) }
 }
 
-fn settle_unknown(shard: &Rc<Shard>, batches: Vec<(TopicPartition, CopyId, Ticket)>) {
+fn settle_unknown(shard: &Rc<Shard>, batches: Batches) {
     for (_, copy, ticket) in batches {
-        shard.with(copy, |entry, now| {
-            entry
-                .machine
-                .handle_produced(now, ticket, ProduceOutcome::Unknown)
-        });
+        shard.with(copy, |entry, now| entry.machine.handle_produced(now, ticket, ProduceOutcome::Unknown));
     }
 }
 
-fn handle(
-    shard: &Rc<Shard>,
-    lane: &Lane,
-    answer: ProduceResponse,
-    batches: Vec<(TopicPartition, CopyId, Ticket)>,
-) {
+fn handle(shard: &Rc<Shard>, lane: &Lane, answer: ProduceResponse, batches: Batches) {
     let mut refresh = false;
     let mut waiting = batches;
     for topic in answer.topics {
         let Some(name) = topic.name else { continue };
         for partition in topic.partitions {
             // Brokers answer in the order of their own map; requests are small enough for a scan.
-            let Some(index) = waiting.iter().position(|(target, _, _)| {
-                target.partition == partition.partition && target.topic == name
-            }) else {
+            let Some(index) = waiting
+                .iter()
+                .position(|(target, _, _)| target.partition == partition.partition && target.topic == name)
+            else {
                 continue;
             };
             let (target, copy, ticket) = waiting.swap_remove(index);
@@ -365,24 +323,15 @@ fn handle(
                     message = partition.error_message.as_deref().unwrap_or_default(),
                     "target refused a batch"
                 );
-                let detail = partition
-                    .record_errors
-                    .iter()
-                    .find_map(|(_, message)| message.clone());
+                let detail = partition.record_errors.iter().find_map(|(_, message)| message.clone());
                 let message = match (partition.error_message, detail) {
                     (Some(message), Some(detail)) => Some(format!("{message}; {detail}")),
                     (message, detail) => message.or(detail),
                 };
-                ProduceOutcome::Failed {
-                    code: partition.error_code,
-                    message,
-                }
+                ProduceOutcome::Failed { code: partition.error_code, message }
             };
-            refresh |= shard
-                .with(copy, |entry, now| {
-                    entry.machine.handle_produced(now, ticket, outcome)
-                })
-                .unwrap_or(false);
+            refresh |=
+                shard.with(copy, |entry, now| entry.machine.handle_produced(now, ticket, outcome)).unwrap_or(false);
         }
     }
     // A partition that the answer does not name: nobody knows.

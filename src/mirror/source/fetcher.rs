@@ -21,8 +21,7 @@ use crate::{
     },
     net::Connection,
     protocol::{
-        BrokerId, ErrorCode, FetchResponse, FetchedPartition, FetchedTopic, TopicId, TopicName,
-        TopicPartition,
+        BrokerId, ErrorCode, FetchResponse, FetchedPartition, FetchedTopic, TopicId, TopicName, TopicPartition,
     },
 };
 
@@ -50,12 +49,7 @@ pub(crate) struct Fetcher {
 
 impl Fetcher {
     pub(crate) fn new(broker: BrokerId) -> Self {
-        Self {
-            broker,
-            session: RefCell::default(),
-            notify: Notify::new(),
-            gated: RefCell::default(),
-        }
+        Self { broker, session: RefCell::default(), notify: Notify::new(), gated: RefCell::default() }
     }
 
     /// What is wanted of a partition; `gated` says that nothing is because too much of it waits for sending.
@@ -91,10 +85,7 @@ impl Fetcher {
     fn wait_ms(&self, max: Duration, now: Instant) -> i32 {
         let max = max.as_millis();
         let gated = self.gated.borrow();
-        let wait = gated
-            .values()
-            .map(|since| now.duration_since(*since).as_millis() / 2)
-            .min();
+        let wait = gated.values().map(|since| now.duration_since(*since).as_millis() / 2).min();
         let wait = wait.map_or(max, |wait| wait.clamp(GATED_WAIT_MS_MIN.min(max), max));
         i32::try_from(wait).unwrap_or(i32::MAX)
     }
@@ -108,11 +99,7 @@ struct Link {
 
 /// Fetches until the shard stops or the broker is gone and nothing is wanted of it.
 pub(crate) async fn run(shard: Rc<Shard>, fetcher: Rc<Fetcher>) {
-    let mut backoff = Backoff::new(
-        Duration::from_millis(50),
-        Duration::from_secs(1),
-        backoff::entropy(),
-    );
+    let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1), backoff::entropy());
     let mut link: Option<Link> = None;
     loop {
         if shard.stop.is_cancelled() {
@@ -171,25 +158,13 @@ async fn dial(shard: &Shard, fetcher: &Fetcher) -> Result<Link, String> {
         .source()
         .endpoint(fetcher.broker)
         .cloned()
-        .ok_or_else(|| {
-            format!(
-                "source broker {} is not part of the cluster just now",
-                fetcher.broker.0
-            )
-        })?;
-    let (connection, round_trip) = shard
-        .source_dialer
-        .dial(&endpoint.host, endpoint.port)
-        .await
-        .map_err(|error| error.to_string())?;
-    let version = connection
-        .negotiate::<FetchRequest>(VERSION_MAX)
-        .map_err(|error| error.to_string())?;
+        .ok_or_else(|| format!("source broker {} is not part of the cluster just now", fetcher.broker.0))?;
+    let (connection, round_trip) =
+        shard.source_dialer.dial(&endpoint.host, endpoint.port).await.map_err(|error| error.to_string())?;
+    let version = connection.negotiate::<FetchRequest>(VERSION_MAX).map_err(|error| error.to_string())?;
     let response_bytes_max = response_bytes(&shard.fetch, round_trip);
     let queue = usize::try_from(response_bytes_max).unwrap_or(usize::MAX);
-    shard
-        .queue_bytes_max
-        .set(shard.queue_bytes_max.get().max(queue));
+    shard.queue_bytes_max.set(shard.queue_bytes_max.get().max(queue));
     debug!(
         broker_id = fetcher.broker.0,
         version,
@@ -197,11 +172,7 @@ async fn dial(shard: &Shard, fetcher: &Fetcher) -> Result<Link, String> {
         round_trip_us = round_trip.as_micros(),
         "fetch connection open"
     );
-    Ok(Link {
-        connection,
-        version,
-        response_bytes_max,
-    })
+    Ok(Link { connection, version, response_bytes_max })
 }
 
 fn response_bytes(settings: &crate::mirror::settings::FetchSettings, round_trip: Duration) -> u32 {
@@ -210,9 +181,7 @@ fn response_bytes(settings: &crate::mirror::settings::FetchSettings, round_trip:
     }
     let factor = round_trip.as_micros() / SHORT_ROUND_TRIP.as_micros().max(1);
     let wanted = u128::from(settings.response_bytes_max) * factor.max(1);
-    u32::try_from(wanted)
-        .unwrap_or(u32::MAX)
-        .min(RESPONSE_BYTES_CEILING.max(settings.response_bytes_max))
+    u32::try_from(wanted).unwrap_or(u32::MAX).min(RESPONSE_BYTES_CEILING.max(settings.response_bytes_max))
 }
 
 /// The broker cannot be asked: every partition of the session pauses and says why.
@@ -227,12 +196,7 @@ fn unreachable(shard: &Rc<Shard>, fetcher: &Fetcher, why: &str) {
 }
 
 fn copies(shard: &Shard, fetcher: &Fetcher) -> Vec<CopyId> {
-    fetcher
-        .session
-        .borrow()
-        .wanted_partitions()
-        .filter_map(|partition| shard.copy_of(partition))
-        .collect()
+    fetcher.session.borrow().wanted_partitions().filter_map(|partition| shard.copy_of(partition)).collect()
 }
 
 /// One request and its answer.
@@ -252,11 +216,7 @@ async fn round(shard: &Rc<Shard>, fetcher: &Fetcher, link: &Link) -> Result<(), 
     let (version, request) = {
         let mut session = fetcher.session.borrow_mut();
         let by_id = link.version >= FIRST_VERSION_WITH_IDS && session.ids_known();
-        let version = if by_id {
-            link.version
-        } else {
-            link.version.min(FIRST_VERSION_WITH_IDS - 1)
-        };
+        let version = if by_id { link.version } else { link.version.min(FIRST_VERSION_WITH_IDS - 1) };
         (version, session.next_request(version, &limits))
     };
     let timeout = shard.request_timeout + shard.fetch.max_wait;
@@ -268,13 +228,8 @@ async fn round(shard: &Rc<Shard>, fetcher: &Fetcher, link: &Link) -> Result<(), 
         .map_err(|error| error.to_string())?;
     charge.resize(reply.frame_bytes);
     let frame = Rc::new(charge);
-    let answer =
-        FetchResponse::decode(reply.body, reply.version).map_err(|error| error.to_string())?;
-    if !fetcher
-        .session
-        .borrow_mut()
-        .handle_answer(answer.error_code, answer.session_id)
-    {
+    let answer = FetchResponse::decode(reply.body, reply.version).map_err(|error| error.to_string())?;
+    if !fetcher.session.borrow_mut().handle_answer(answer.error_code, answer.session_id) {
         debug!(broker_id = fetcher.broker.0, code = %answer.error_code, "fetch session ended by the broker");
         if answer.error_code.is_none() {
             return Ok(());
@@ -286,10 +241,7 @@ async fn round(shard: &Rc<Shard>, fetcher: &Fetcher, link: &Link) -> Result<(), 
         let name = topic_name(fetcher, &topic);
         let Some(name) = name else { continue };
         for partition in topic.partitions {
-            let key = TopicPartition {
-                topic: name.clone(),
-                partition: partition.partition,
-            };
+            let key = TopicPartition { topic: name.clone(), partition: partition.partition };
             take(shard, fetcher, &key, partition, &frame, &mut holds);
         }
     }
@@ -347,25 +299,17 @@ fn take(
         return;
     }
     if let Some((_, end_offset)) = partition.diverging_epoch {
-        shard.with(copy, |entry, now| {
-            entry.machine.handle_diverged(now, end_offset)
-        });
+        shard.with(copy, |entry, now| entry.machine.handle_diverged(now, end_offset));
         return;
     }
     if let Some(broker) = partition.preferred_read_replica
         && broker != fetcher.broker
     {
         // As long as Kafka's consumer keeps one: the metadata's age.
-        shard.with(copy, |entry, now| {
-            entry.replica = Some((broker, now + Duration::from_secs(300)))
-        });
+        shard.with(copy, |entry, now| entry.replica = Some((broker, now + Duration::from_secs(300))));
         return;
     }
-    let hold = if partition.records.is_empty() {
-        None
-    } else {
-        hold(shard, copy, frame, holds)
-    };
+    let hold = if partition.records.is_empty() { None } else { hold(shard, copy, frame, holds) };
     shard.with(copy, |entry, now| {
         entry.machine.handle_fetched(
             now,
@@ -388,10 +332,5 @@ fn hold(
     holds: &mut BTreeMap<LaneKey, FrameHold>,
 ) -> Option<FrameHold> {
     let lane = shard.lane_of(copy)?;
-    Some(
-        holds
-            .entry(lane.key)
-            .or_insert_with(|| FrameHold::new(&lane.account, frame))
-            .clone(),
-    )
+    Some(holds.entry(lane.key).or_insert_with(|| FrameHold::new(&lane.account, frame)).clone())
 }

@@ -85,14 +85,10 @@ impl FetchResponse {
     /// # Errors
     /// [`DecodeError`]; nothing was allocated beyond a small multiple of the body's size.
     pub fn decode(body: Bytes, version: i16) -> Result<Self, DecodeError> {
-        let mut reader =
-            Reader::for_versions(ApiKey::Fetch, version, VERSIONS, FLEXIBLE_FROM, body)?;
+        let mut reader = Reader::for_versions(ApiKey::Fetch, version, VERSIONS, FLEXIBLE_FROM, body)?;
         let throttle_time_ms = reader.i32()?;
-        let (error_code, session_id) = if version >= 7 {
-            (reader.error_code()?, reader.i32()?)
-        } else {
-            (ErrorCode::NONE, 0)
-        };
+        let (error_code, session_id) =
+            if version >= 7 { (reader.error_code()?, reader.i32()?) } else { (ErrorCode::NONE, 0) };
         let topics = reader.vec(TOPIC_MIN, topic)?;
         let mut endpoints = Vec::new();
         reader.tagged_fields(|reader, tag| {
@@ -103,29 +99,16 @@ impl FetchResponse {
             Ok(true)
         })?;
         reader.finish()?;
-        Ok(Self {
-            throttle_time_ms,
-            error_code,
-            session_id,
-            topics,
-            node_endpoints: endpoints,
-        })
+        Ok(Self { throttle_time_ms, error_code, session_id, topics, node_endpoints: endpoints })
     }
 }
 
 fn topic(reader: &mut Reader) -> Result<FetchedTopic, DecodeError> {
-    let (name, id) = if reader.version() >= 13 {
-        (None, reader.topic_id()?)
-    } else {
-        (Some(reader.topic_name()?), TopicId::ZERO)
-    };
+    let (name, id) =
+        if reader.version() >= 13 { (None, reader.topic_id()?) } else { (Some(reader.topic_name()?), TopicId::ZERO) };
     let partitions = reader.vec(PARTITION_MIN, partition)?;
     reader.skip_tagged_fields()?;
-    Ok(FetchedTopic {
-        name,
-        id,
-        partitions,
-    })
+    Ok(FetchedTopic { name, id, partitions })
 }
 
 fn partition(reader: &mut Reader) -> Result<FetchedPartition, DecodeError> {
@@ -139,11 +122,7 @@ fn partition(reader: &mut Reader) -> Result<FetchedPartition, DecodeError> {
         diverging_epoch: None,
         current_leader: None,
         aborted_transactions: aborted_transactions(reader)?,
-        preferred_read_replica: if version >= 11 {
-            reader.broker_or_none()?
-        } else {
-            None
-        },
+        preferred_read_replica: if version >= 11 { reader.broker_or_none()? } else { None },
         records: reader.nullable_bytes()?.unwrap_or_default(),
     };
     reader.tagged_fields(|reader, tag| {
@@ -163,10 +142,7 @@ fn aborted_transactions(reader: &mut Reader) -> Result<Vec<AbortedTransaction>, 
     let count = reader.nullable_array(ABORTED_MIN)?.unwrap_or(0);
     let mut aborted = Vec::with_capacity(count.min(RESERVE_MAX));
     for _ in 0..count {
-        aborted.push(AbortedTransaction {
-            producer_id: reader.i64()?,
-            first_offset: reader.i64()?,
-        });
+        aborted.push(AbortedTransaction { producer_id: reader.i64()?, first_offset: reader.i64()? });
         reader.skip_tagged_fields()?;
     }
     Ok(aborted)

@@ -91,40 +91,20 @@ impl MetadataResponse {
     /// # Errors
     /// [`DecodeError`]; nothing was allocated beyond a small multiple of the body's size.
     pub fn decode(body: Bytes, version: i16) -> Result<Self, DecodeError> {
-        let mut reader =
-            Reader::for_versions(ApiKey::Metadata, version, VERSIONS, FLEXIBLE_FROM, body)?;
+        let mut reader = Reader::for_versions(ApiKey::Metadata, version, VERSIONS, FLEXIBLE_FROM, body)?;
         let throttle_time_ms = if version >= 3 { reader.i32()? } else { 0 };
         let brokers = reader.vec(BROKER_MIN, broker)?;
-        let cluster_id = if version >= 2 {
-            reader.nullable_string()?
-        } else {
-            None
-        };
-        let controller_id = if version >= 1 {
-            reader.broker_or_none()?
-        } else {
-            None
-        };
+        let cluster_id = if version >= 2 { reader.nullable_string()? } else { None };
+        let controller_id = if version >= 1 { reader.broker_or_none()? } else { None };
         let topics = reader.vec(TOPIC_MIN, topic)?;
         if (8..=10).contains(&version) {
             // cluster_authorized_operations, which moved to DescribeCluster (KIP-700).
             reader.skip(4)?;
         }
-        let error_code = if version >= 13 {
-            reader.error_code()?
-        } else {
-            ErrorCode::NONE
-        };
+        let error_code = if version >= 13 { reader.error_code()? } else { ErrorCode::NONE };
         reader.skip_tagged_fields()?;
         reader.finish()?;
-        Ok(Self {
-            throttle_time_ms,
-            brokers,
-            cluster_id,
-            controller_id,
-            topics,
-            error_code,
-        })
+        Ok(Self { throttle_time_ms, brokers, cluster_id, controller_id, topics, error_code })
     }
 }
 
@@ -133,11 +113,7 @@ fn broker(reader: &mut Reader) -> Result<BrokerEndpoint, DecodeError> {
         id: reader.broker()?,
         host: reader.string()?,
         port: reader.i32()?,
-        rack: if reader.version() >= 1 {
-            reader.nullable_string()?
-        } else {
-            None
-        },
+        rack: if reader.version() >= 1 { reader.nullable_string()? } else { None },
     };
     reader.skip_tagged_fields()?;
     Ok(endpoint)
@@ -147,16 +123,8 @@ fn topic(reader: &mut Reader) -> Result<TopicMetadata, DecodeError> {
     let version = reader.version();
     let topic = TopicMetadata {
         error_code: reader.error_code()?,
-        name: if version >= 12 {
-            reader.nullable_topic_name()?
-        } else {
-            Some(reader.topic_name()?)
-        },
-        id: if version >= 10 {
-            reader.topic_id()?
-        } else {
-            TopicId::ZERO
-        },
+        name: if version >= 12 { reader.nullable_topic_name()? } else { Some(reader.topic_name()?) },
+        id: if version >= 10 { reader.topic_id()? } else { TopicId::ZERO },
         is_internal: if version >= 1 { reader.bool()? } else { false },
         partitions: reader.vec(PARTITION_MIN, partition)?,
     };
@@ -174,18 +142,10 @@ fn partition(reader: &mut Reader) -> Result<PartitionMetadata, DecodeError> {
         error_code: reader.error_code()?,
         partition: reader.partition()?,
         leader: reader.broker_or_none()?,
-        leader_epoch: if version >= 7 {
-            reader.leader_epoch()?
-        } else {
-            LeaderEpoch::NONE
-        },
+        leader_epoch: if version >= 7 { reader.leader_epoch()? } else { LeaderEpoch::NONE },
         replicas: reader.vec(REPLICA_MIN, Reader::broker)?,
         isr: reader.vec(REPLICA_MIN, Reader::broker)?,
-        offline: if version >= 5 {
-            reader.vec(REPLICA_MIN, Reader::broker)?
-        } else {
-            Vec::new()
-        },
+        offline: if version >= 5 { reader.vec(REPLICA_MIN, Reader::broker)? } else { Vec::new() },
     };
     reader.skip_tagged_fields()?;
     Ok(partition)

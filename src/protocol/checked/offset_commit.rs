@@ -30,8 +30,7 @@ impl OffsetCommitResponse {
     /// # Errors
     /// [`DecodeError`]; nothing was allocated beyond a small multiple of the body's size.
     pub fn decode(body: Bytes, version: i16) -> Result<Self, DecodeError> {
-        let mut reader =
-            Reader::for_versions(ApiKey::OffsetCommit, version, VERSIONS, FLEXIBLE_FROM, body)?;
+        let mut reader = Reader::for_versions(ApiKey::OffsetCommit, version, VERSIONS, FLEXIBLE_FROM, body)?;
         let throttle_time_ms = if version >= 3 { reader.i32()? } else { 0 };
         let mut partitions = Vec::new();
         for _ in 0..reader.array(TOPIC_MIN)? {
@@ -40,22 +39,13 @@ impl OffsetCommitResponse {
             partitions.reserve(count.min(RESERVE_MAX));
             for _ in 0..count {
                 let partition = reader.partition()?;
-                partitions.push((
-                    TopicPartition {
-                        topic: topic.clone(),
-                        partition,
-                    },
-                    reader.error_code()?,
-                ));
+                partitions.push((TopicPartition { topic: topic.clone(), partition }, reader.error_code()?));
                 reader.skip_tagged_fields()?;
             }
             reader.skip_tagged_fields()?;
         }
         reader.skip_tagged_fields()?;
         reader.finish()?;
-        Ok(Self {
-            throttle_time_ms,
-            partitions,
-        })
+        Ok(Self { throttle_time_ms, partitions })
     }
 }

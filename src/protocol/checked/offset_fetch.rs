@@ -50,8 +50,7 @@ impl OffsetFetchResponse {
     /// # Errors [`DecodeError`], among them [`Fault::GroupCount`]; nothing was allocated beyond a small multiple of
     /// the body's size.
     pub fn decode(body: Bytes, version: i16) -> Result<Self, DecodeError> {
-        let mut reader =
-            Reader::for_versions(ApiKey::OffsetFetch, version, VERSIONS, FLEXIBLE_FROM, body)?;
+        let mut reader = Reader::for_versions(ApiKey::OffsetFetch, version, VERSIONS, FLEXIBLE_FROM, body)?;
         let throttle_time_ms = if version >= 3 { reader.i32()? } else { 0 };
         let many_groups = version >= 8;
         if many_groups {
@@ -63,21 +62,13 @@ impl OffsetFetchResponse {
             reader.nullable_str()?;
         }
         let partitions = topics(&mut reader)?;
-        let group_error = if version >= 2 {
-            reader.error_code()?
-        } else {
-            ErrorCode::NONE
-        };
+        let group_error = if version >= 2 { reader.error_code()? } else { ErrorCode::NONE };
         if many_groups {
             reader.skip_tagged_fields()?;
         }
         reader.skip_tagged_fields()?;
         reader.finish()?;
-        Ok(Self {
-            throttle_time_ms,
-            group_error,
-            partitions,
-        })
+        Ok(Self { throttle_time_ms, group_error, partitions })
     }
 }
 
@@ -90,16 +81,9 @@ fn topics(reader: &mut Reader) -> Result<Vec<FetchedOffset>, DecodeError> {
         offsets.reserve(count.min(RESERVE_MAX));
         for _ in 0..count {
             offsets.push(FetchedOffset {
-                tp: TopicPartition {
-                    topic: topic.clone(),
-                    partition: reader.partition()?,
-                },
+                tp: TopicPartition { topic: topic.clone(), partition: reader.partition()? },
                 committed_offset: reader.i64()?,
-                leader_epoch: if with_epoch {
-                    reader.leader_epoch()?
-                } else {
-                    LeaderEpoch::NONE
-                },
+                leader_epoch: if with_epoch { reader.leader_epoch()? } else { LeaderEpoch::NONE },
                 metadata: reader.nullable_string()?,
                 error_code: reader.error_code()?,
             });

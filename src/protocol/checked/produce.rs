@@ -70,8 +70,7 @@ impl ProduceResponse {
     /// # Errors
     /// [`DecodeError`]; nothing was allocated beyond a small multiple of the body's size.
     pub fn decode(body: Bytes, version: i16) -> Result<Self, DecodeError> {
-        let mut reader =
-            Reader::for_versions(ApiKey::Produce, version, VERSIONS, FLEXIBLE_FROM, body)?;
+        let mut reader = Reader::for_versions(ApiKey::Produce, version, VERSIONS, FLEXIBLE_FROM, body)?;
         let topics = reader.vec(TOPIC_MIN, topic)?;
         let throttle_time_ms = reader.i32()?;
         let mut endpoints = Vec::new();
@@ -83,27 +82,16 @@ impl ProduceResponse {
             Ok(true)
         })?;
         reader.finish()?;
-        Ok(Self {
-            throttle_time_ms,
-            topics,
-            node_endpoints: endpoints,
-        })
+        Ok(Self { throttle_time_ms, topics, node_endpoints: endpoints })
     }
 }
 
 fn topic(reader: &mut Reader) -> Result<ProducedTopic, DecodeError> {
-    let (name, id) = if reader.version() >= 13 {
-        (None, reader.topic_id()?)
-    } else {
-        (Some(reader.topic_name()?), TopicId::ZERO)
-    };
+    let (name, id) =
+        if reader.version() >= 13 { (None, reader.topic_id()?) } else { (Some(reader.topic_name()?), TopicId::ZERO) };
     let partitions = reader.vec(PARTITION_MIN, partition)?;
     reader.skip_tagged_fields()?;
-    Ok(ProducedTopic {
-        name,
-        id,
-        partitions,
-    })
+    Ok(ProducedTopic { name, id, partitions })
 }
 
 fn partition(reader: &mut Reader) -> Result<ProducedPartition, DecodeError> {
@@ -114,16 +102,8 @@ fn partition(reader: &mut Reader) -> Result<ProducedPartition, DecodeError> {
         base_offset: reader.i64()?,
         log_append_time_ms: reader.i64()?,
         log_start_offset: if version >= 5 { reader.i64()? } else { -1 },
-        record_errors: if version >= 8 {
-            reader.vec(RECORD_ERROR_MIN, record_error)?
-        } else {
-            Vec::new()
-        },
-        error_message: if version >= 8 {
-            reader.nullable_string()?
-        } else {
-            None
-        },
+        record_errors: if version >= 8 { reader.vec(RECORD_ERROR_MIN, record_error)? } else { Vec::new() },
+        error_message: if version >= 8 { reader.nullable_string()? } else { None },
         current_leader: None,
     };
     reader.tagged_fields(|reader, tag| {

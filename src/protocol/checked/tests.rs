@@ -3,9 +3,7 @@
 
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::messages as wire;
-use kafka_protocol::messages::{
-    fetch_response as f, metadata_response as m, produce_response as p,
-};
+use kafka_protocol::messages::{fetch_response as f, metadata_response as m, produce_response as p};
 use kafka_protocol::protocol::{Decodable, Encodable};
 use uuid::Uuid;
 
@@ -19,9 +17,7 @@ const ROUNDS: usize = 25;
 
 fn encode(message: &impl Encodable, version: i16) -> Bytes {
     let mut bytes = BytesMut::new();
-    message
-        .encode(&mut bytes, version)
-        .expect("the generator sets only what the version has");
+    message.encode(&mut bytes, version).expect("the generator sets only what the version has");
     bytes.freeze()
 }
 
@@ -32,19 +28,11 @@ fn reread<R: Decodable>(bytes: &Bytes, version: i16) -> R {
 
 /// Small numbers around -1 and large ones.
 fn number(random: &mut Random) -> i32 {
-    if random.chance(2) {
-        random.below(4) as i32 - 1
-    } else {
-        random.next() as i32
-    }
+    if random.chance(2) { random.below(4) as i32 - 1 } else { random.next() as i32 }
 }
 
 fn long(random: &mut Random) -> i64 {
-    if random.chance(2) {
-        random.below(4) as i64 - 1
-    } else {
-        random.next() as i64
-    }
+    if random.chance(2) { random.below(4) as i64 - 1 } else { random.next() as i64 }
 }
 
 fn code(random: &mut Random) -> i16 {
@@ -68,11 +56,7 @@ fn topic_name(name: &wire::TopicName) -> TopicName {
 }
 
 /// Runs a decoder over mutations and all truncations: only errors are allowed to come of it, no panic and no abort.
-fn torture<T: std::fmt::Debug>(
-    random: &mut Random,
-    body: &Bytes,
-    decode: impl Fn(Bytes) -> Result<T, DecodeError>,
-) {
+fn torture<T: std::fmt::Debug>(random: &mut Random, body: &Bytes, decode: impl Fn(Bytes) -> Result<T, DecodeError>) {
     for length in 0..body.len() {
         decode(body.slice(..length)).unwrap_err();
     }
@@ -81,18 +65,13 @@ fn torture<T: std::fmt::Debug>(
     }
     let mut longer = BytesMut::from(body.as_ref());
     longer.extend_from_slice(&[0]);
-    assert_eq!(
-        decode(longer.freeze()).unwrap_err().fault,
-        Fault::TrailingBytes(1)
-    );
+    assert_eq!(decode(longer.freeze()).unwrap_err().fault, Fault::TrailingBytes(1));
 }
 
 fn fetch_message(random: &mut Random, version: i16) -> wire::FetchResponse {
     let mut message = wire::FetchResponse::default().with_throttle_time_ms(number(random));
     if version >= 7 {
-        message = message
-            .with_error_code(code(random))
-            .with_session_id(number(random));
+        message = message.with_error_code(code(random)).with_session_id(number(random));
     }
     if version >= 16 {
         message.node_endpoints = random.vec(2, |random| {
@@ -108,11 +87,7 @@ fn fetch_message(random: &mut Random, version: i16) -> wire::FetchResponse {
     }
     message.with_responses(random.vec(3, |random| {
         let mut topic = f::FetchableTopicResponse::default();
-        topic = if version >= 13 {
-            topic.with_topic_id(uuid(random))
-        } else {
-            topic.with_topic(name(random))
-        };
+        topic = if version >= 13 { topic.with_topic_id(uuid(random)) } else { topic.with_topic(name(random)) };
         topic.with_partitions(random.vec(3, |random| {
             let mut partition = f::PartitionData::default()
                 .with_partition_index(number(random))
@@ -135,12 +110,8 @@ fn fetch_message(random: &mut Random, version: i16) -> wire::FetchResponse {
             }
             if version >= 12 {
                 let leader = f::LeaderIdAndEpoch::default().with_leader_id(number(random).into());
-                let diverging = f::EpochEndOffset::default()
-                    .with_epoch(number(random))
-                    .with_end_offset(long(random));
-                let snapshot = f::SnapshotId::default()
-                    .with_epoch(number(random))
-                    .with_end_offset(long(random));
+                let diverging = f::EpochEndOffset::default().with_epoch(number(random)).with_end_offset(long(random));
+                let snapshot = f::SnapshotId::default().with_epoch(number(random)).with_end_offset(long(random));
                 partition = partition
                     .with_current_leader(leader.with_leader_epoch(number(random)))
                     .with_diverging_epoch(diverging)
@@ -161,30 +132,17 @@ fn fetch_responses_read_as_the_crate_reads_them() {
             let ours = FetchResponse::decode(body.clone(), version).unwrap();
             let theirs: wire::FetchResponse = reread(&body, version);
             assert_eq!(ours.throttle_time_ms, theirs.throttle_time_ms);
-            assert_eq!(
-                (ours.error_code, ours.session_id),
-                (ErrorCode(theirs.error_code), theirs.session_id)
-            );
+            assert_eq!((ours.error_code, ours.session_id), (ErrorCode(theirs.error_code), theirs.session_id));
             let endpoint = |theirs: &f::NodeEndpoint| NodeEndpoint {
                 id: theirs.node_id.into(),
                 host: theirs.host.to_string(),
                 port: theirs.port,
                 rack: theirs.rack.as_ref().map(ToString::to_string),
             };
-            assert_eq!(
-                ours.node_endpoints,
-                theirs
-                    .node_endpoints
-                    .iter()
-                    .map(endpoint)
-                    .collect::<Vec<_>>()
-            );
+            assert_eq!(ours.node_endpoints, theirs.node_endpoints.iter().map(endpoint).collect::<Vec<_>>());
             assert_eq!(ours.topics.len(), theirs.responses.len());
             for (ours, theirs) in ours.topics.iter().zip(&theirs.responses) {
-                assert_eq!(
-                    ours.name,
-                    (version <= 12).then(|| topic_name(&theirs.topic))
-                );
+                assert_eq!(ours.name, (version <= 12).then(|| topic_name(&theirs.topic)));
                 assert_eq!(ours.id, TopicId::from(theirs.topic_id));
                 assert_eq!(ours.partitions.len(), theirs.partitions.len());
                 for (ours, theirs) in ours.partitions.iter().zip(&theirs.partitions) {
@@ -202,29 +160,18 @@ fn fetch_responses_read_as_the_crate_reads_them() {
                         log_start_offset: theirs.log_start_offset,
                         diverging_epoch: (diverging.epoch != -1 || diverging.end_offset >= 0)
                             .then_some((LeaderEpoch(diverging.epoch), diverging.end_offset)),
-                        current_leader: broker(leader.leader_id.0)
-                            .map(|id| (id, LeaderEpoch(leader.leader_epoch))),
-                        aborted_transactions: theirs
-                            .aborted_transactions
-                            .iter()
-                            .flatten()
-                            .map(aborted)
-                            .collect(),
+                        current_leader: broker(leader.leader_id.0).map(|id| (id, LeaderEpoch(leader.leader_epoch))),
+                        aborted_transactions: theirs.aborted_transactions.iter().flatten().map(aborted).collect(),
                         preferred_read_replica: broker(theirs.preferred_read_replica.0),
                         records: theirs.records.clone().unwrap_or_default(),
                     };
                     assert_eq!(*ours, expected, "v{version}");
                     if !ours.records.is_empty() {
-                        assert!(
-                            body.as_ptr_range().contains(&ours.records.as_ptr()),
-                            "records alias the frame"
-                        );
+                        assert!(body.as_ptr_range().contains(&ours.records.as_ptr()), "records alias the frame");
                     }
                 }
             }
-            torture(&mut random, &body, |body| {
-                FetchResponse::decode(body, version)
-            });
+            torture(&mut random, &body, |body| FetchResponse::decode(body, version));
         }
     }
 }
@@ -242,11 +189,7 @@ fn produce_message(random: &mut Random, version: i16) -> wire::ProduceResponse {
     }
     message.with_responses(random.vec(3, |random| {
         let mut topic = p::TopicProduceResponse::default();
-        topic = if version >= 13 {
-            topic.with_topic_id(uuid(random))
-        } else {
-            topic.with_name(name(random))
-        };
+        topic = if version >= 13 { topic.with_topic_id(uuid(random)) } else { topic.with_name(name(random)) };
         topic.with_partition_responses(random.vec(3, |random| {
             let mut partition = p::PartitionProduceResponse::default()
                 .with_index(number(random))
@@ -257,13 +200,13 @@ fn produce_message(random: &mut Random, version: i16) -> wire::ProduceResponse {
                 partition = partition.with_log_start_offset(long(random));
             }
             if version >= 8 {
-                partition = partition
-                    .with_error_message(random.optional(Random::str_bytes))
-                    .with_record_errors(random.vec(2, |random| {
+                partition = partition.with_error_message(random.optional(Random::str_bytes)).with_record_errors(
+                    random.vec(2, |random| {
                         p::BatchIndexAndErrorMessage::default()
                             .with_batch_index(number(random))
                             .with_batch_index_error_message(random.optional(Random::str_bytes))
-                    }));
+                    }),
+                );
             }
             if version >= 10 {
                 let leader = p::LeaderIdAndEpoch::default().with_leader_id(number(random).into());
@@ -295,13 +238,7 @@ fn produce_responses_read_as_the_crate_reads_them() {
                 for (ours, theirs) in ours.partitions.iter().zip(&theirs.partition_responses) {
                     let leader = &theirs.current_leader;
                     let record_error = |error: &p::BatchIndexAndErrorMessage| {
-                        (
-                            error.batch_index,
-                            error
-                                .batch_index_error_message
-                                .as_ref()
-                                .map(ToString::to_string),
-                        )
+                        (error.batch_index, error.batch_index_error_message.as_ref().map(ToString::to_string))
                     };
                     let expected = ProducedPartition {
                         partition: PartitionId(theirs.index),
@@ -311,15 +248,12 @@ fn produce_responses_read_as_the_crate_reads_them() {
                         log_start_offset: theirs.log_start_offset,
                         record_errors: theirs.record_errors.iter().map(record_error).collect(),
                         error_message: theirs.error_message.as_ref().map(ToString::to_string),
-                        current_leader: broker(leader.leader_id.0)
-                            .map(|id| (id, LeaderEpoch(leader.leader_epoch))),
+                        current_leader: broker(leader.leader_id.0).map(|id| (id, LeaderEpoch(leader.leader_epoch))),
                     };
                     assert_eq!(*ours, expected, "v{version}");
                 }
             }
-            torture(&mut random, &body, |body| {
-                ProduceResponse::decode(body, version)
-            });
+            torture(&mut random, &body, |body| ProduceResponse::decode(body, version));
         }
     }
 }
@@ -330,11 +264,7 @@ fn metadata_message(random: &mut Random, version: i16) -> wire::MetadataResponse
             .with_node_id(number(random).into())
             .with_host(random.str_bytes())
             .with_port(number(random));
-        if version >= 1 {
-            broker.with_rack(random.optional(Random::str_bytes))
-        } else {
-            broker
-        }
+        if version >= 1 { broker.with_rack(random.optional(Random::str_bytes)) } else { broker }
     }));
     if version >= 1 {
         message = message.with_controller_id(number(random).into());
@@ -353,11 +283,7 @@ fn metadata_message(random: &mut Random, version: i16) -> wire::MetadataResponse
     }
     let replicas = |random: &mut Random| random.vec(3, |random| number(random).into());
     message.with_topics(random.vec(3, |random| {
-        let topic_name = if version >= 12 {
-            random.optional(name)
-        } else {
-            Some(name(random))
-        };
+        let topic_name = if version >= 12 { random.optional(name) } else { Some(name(random)) };
         let mut topic = m::MetadataResponseTopic::default()
             .with_error_code(code(random))
             .with_name(topic_name)
@@ -397,9 +323,7 @@ fn metadata_responses_read_as_the_crate_reads_them() {
             let body = encode(&metadata_message(&mut random, version), version);
             let ours = MetadataResponse::decode(body.clone(), version).unwrap();
             let theirs: wire::MetadataResponse = reread(&body, version);
-            let ids = |ids: &[wire::BrokerId]| {
-                ids.iter().copied().map(BrokerId::from).collect::<Vec<_>>()
-            };
+            let ids = |ids: &[wire::BrokerId]| ids.iter().copied().map(BrokerId::from).collect::<Vec<_>>();
             let expected = MetadataResponse {
                 throttle_time_ms: theirs.throttle_time_ms,
                 brokers: theirs
@@ -440,63 +364,27 @@ fn metadata_responses_read_as_the_crate_reads_them() {
                 error_code: ErrorCode(theirs.error_code),
             };
             assert_eq!(ours, expected, "v{version}");
-            torture(&mut random, &body, |body| {
-                MetadataResponse::decode(body, version)
-            });
+            torture(&mut random, &body, |body| MetadataResponse::decode(body, version));
         }
     }
 }
 
 #[test]
 fn the_eight_bytes_that_ask_the_crate_for_25_gigabytes_are_refused() {
-    let error =
-        ProduceResponse::decode(Bytes::from_static(&[0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0]), 3)
-            .unwrap_err();
-    assert_eq!(
-        (error.at, error.fault),
-        (
-            0,
-            Fault::CountTooLarge {
-                count: 0x7fff_ffff,
-                remaining: 4
-            }
-        )
-    );
+    let error = ProduceResponse::decode(Bytes::from_static(&[0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0]), 3).unwrap_err();
+    assert_eq!((error.at, error.fault), (0, Fault::CountTooLarge { count: 0x7fff_ffff, remaining: 4 }));
 }
 
 #[test]
 fn versions_outside_the_range_are_refused() {
     let body = Bytes::from_static(&[0; 64]);
     for version in [-1, 3, 19] {
-        assert_eq!(
-            FetchResponse::decode(body.clone(), version)
-                .unwrap_err()
-                .fault,
-            Fault::UnsupportedVersion
-        );
+        assert_eq!(FetchResponse::decode(body.clone(), version).unwrap_err().fault, Fault::UnsupportedVersion);
     }
     for version in [2, 14] {
-        assert_eq!(
-            ProduceResponse::decode(body.clone(), version)
-                .unwrap_err()
-                .fault,
-            Fault::UnsupportedVersion
-        );
+        assert_eq!(ProduceResponse::decode(body.clone(), version).unwrap_err().fault, Fault::UnsupportedVersion);
     }
-    assert_eq!(
-        MetadataResponse::decode(body.clone(), 14)
-            .unwrap_err()
-            .fault,
-        Fault::UnsupportedVersion
-    );
-    assert_eq!(
-        OffsetCommitResponse::decode(body.clone(), 10)
-            .unwrap_err()
-            .fault,
-        Fault::UnsupportedVersion
-    );
-    assert_eq!(
-        OffsetFetchResponse::decode(body, 10).unwrap_err().fault,
-        Fault::UnsupportedVersion
-    );
+    assert_eq!(MetadataResponse::decode(body.clone(), 14).unwrap_err().fault, Fault::UnsupportedVersion);
+    assert_eq!(OffsetCommitResponse::decode(body.clone(), 10).unwrap_err().fault, Fault::UnsupportedVersion);
+    assert_eq!(OffsetFetchResponse::decode(body, 10).unwrap_err().fault, Fault::UnsupportedVersion);
 }

@@ -46,9 +46,7 @@ fn round_trip<R: Decodable + Encodable + HeaderVersion>(
 ) -> Result<BytesMut, DecodeError> {
     let response: R = decode_response(api, version, body)?;
     let mut again = BytesMut::new();
-    response
-        .encode(&mut again, version)
-        .expect("what was decoded can be encoded");
+    response.encode(&mut again, version).expect("what was decoded can be encoded");
     Ok(again)
 }
 
@@ -83,11 +81,8 @@ impl Generator<'_> {
         if !self.flexible {
             return;
         }
-        let tagged: Vec<_> = structure
-            .tagged
-            .iter()
-            .filter(|(_, field)| field.versions.contains(&self.version))
-            .collect();
+        let tagged: Vec<_> =
+            structure.tagged.iter().filter(|(_, field)| field.versions.contains(&self.version)).collect();
         let unknown = self.random.chance(4);
         self.varint(tagged.len() + usize::from(unknown));
         for (tag, field) in tagged {
@@ -154,13 +149,7 @@ impl Generator<'_> {
 
 fn generate(random: &mut Random, message: &Message, version: i16, nulls: bool) -> Bytes {
     let flexible = version >= message.flexible_from;
-    let mut generator = Generator {
-        random,
-        version,
-        flexible,
-        nulls,
-        bytes: BytesMut::new(),
-    };
+    let mut generator = Generator { random, version, flexible, nulls, bytes: BytesMut::new() };
     generator.structure(&message.body);
     generator.bytes.freeze()
 }
@@ -180,12 +169,7 @@ fn the_crate_reads_and_writes_what_the_tables_describe() {
         for _ in 0..60 {
             let body = generate(random, message, version, false);
             let again = with_response!(message.api, round_trip(message.api, version, body.clone()));
-            assert_eq!(
-                again.map(BytesMut::freeze),
-                Ok(body),
-                "{:?} v{version}",
-                message.api
-            );
+            assert_eq!(again.map(BytesMut::freeze), Ok(body), "{:?} v{version}", message.api);
         }
     });
 }
@@ -215,20 +199,11 @@ fn every_truncation_is_an_error() {
         for length in 0..body.len() {
             let cut = body.slice(..length);
             let result = with_response!(message.api, round_trip(message.api, version, cut));
-            assert!(
-                result.is_err(),
-                "{:?} v{version} cut to {length} of {}",
-                message.api,
-                body.len()
-            );
+            assert!(result.is_err(), "{:?} v{version} cut to {length} of {}", message.api, body.len());
         }
         let mut longer = BytesMut::from(body.as_ref());
         longer.put_u8(0);
-        let error = with_response!(
-            message.api,
-            round_trip(message.api, version, longer.freeze())
-        )
-        .unwrap_err();
+        let error = with_response!(message.api, round_trip(message.api, version, longer.freeze())).unwrap_err();
         assert_eq!(error.fault, Fault::TrailingBytes(1));
     });
 }
@@ -240,10 +215,7 @@ fn damaged_bytes_neither_panic_nor_abort() {
             let body = generate(random, message, version, true);
             for _ in 0..20 {
                 let damaged = random.mutate(&body);
-                if let Ok(again) = with_response!(
-                    message.api,
-                    round_trip(message.api, version, damaged.clone())
-                ) {
+                if let Ok(again) = with_response!(message.api, round_trip(message.api, version, damaged.clone())) {
                     // Overlong varints and repeated tags may shrink; nothing may grow.
                     assert!(again.len() <= damaged.len());
                 }
@@ -261,16 +233,7 @@ fn a_count_that_cannot_fit_is_refused_before_anything_is_reserved() {
         Bytes::from_static(&[0x7f, 0xff, 0xff, 0xff]),
     )
     .unwrap_err();
-    assert_eq!(
-        (error.at, error.fault),
-        (
-            0,
-            Fault::CountTooLarge {
-                count: 0x7fff_ffff,
-                remaining: 0
-            }
-        )
-    );
+    assert_eq!((error.at, error.fault), (0, Fault::CountTooLarge { count: 0x7fff_ffff, remaining: 0 }));
 }
 
 #[test]
@@ -279,19 +242,14 @@ fn a_tagged_field_must_use_up_its_size() {
     let mut body = vec![0, 0, 1, 0, 0, 0, 0, 1, 1, 9];
     body.extend([0; 9]);
     body.push(0);
-    let error = decode_response::<wire::ApiVersionsResponse>(ApiKey::ApiVersions, 3, body.into())
-        .unwrap_err();
+    let error = decode_response::<wire::ApiVersionsResponse>(ApiKey::ApiVersions, 3, body.into()).unwrap_err();
     assert_eq!(error.fault, Fault::TaggedFieldSize { size: 9, unread: 1 });
 }
 
 #[test]
 fn an_error_says_api_version_and_place() {
-    let error = decode_response::<wire::HeartbeatResponse>(
-        ApiKey::Heartbeat,
-        1,
-        Bytes::from_static(&[0; 5]),
-    )
-    .unwrap_err();
+    let error =
+        decode_response::<wire::HeartbeatResponse>(ApiKey::Heartbeat, 1, Bytes::from_static(&[0; 5])).unwrap_err();
     assert_eq!(
         error.to_string(),
         "the Heartbeat v1 response is malformed at byte 4: 2 bytes are needed and 1 are left; \
@@ -301,16 +259,10 @@ fn an_error_says_api_version_and_place() {
 
 #[test]
 fn an_api_or_version_without_a_table_is_never_decoded() {
-    let error =
-        decode_response::<wire::FetchResponse>(ApiKey::Fetch, 4, Bytes::from_static(&[0; 8]))
-            .unwrap_err();
+    let error = decode_response::<wire::FetchResponse>(ApiKey::Fetch, 4, Bytes::from_static(&[0; 8])).unwrap_err();
     assert_eq!(error.fault, Fault::NoTable);
-    let error = decode_response::<wire::HeartbeatResponse>(
-        ApiKey::Heartbeat,
-        5,
-        Bytes::from_static(&[0; 8]),
-    )
-    .unwrap_err();
+    let error =
+        decode_response::<wire::HeartbeatResponse>(ApiKey::Heartbeat, 5, Bytes::from_static(&[0; 8])).unwrap_err();
     assert_eq!(error.fault, Fault::UnsupportedVersion);
 }
 
@@ -325,11 +277,6 @@ fn the_tables_cover_what_the_crate_can_read() {
         };
         assert_eq!(message.versions, *known.start()..=last, "{:?}", message.api);
         let flexible = (0..=last).find(|version| message.api.request_header_version(*version) == 2);
-        assert_eq!(
-            flexible.unwrap_or(i16::MAX),
-            message.flexible_from,
-            "{:?}",
-            message.api
-        );
+        assert_eq!(flexible.unwrap_or(i16::MAX), message.flexible_from, "{:?}", message.api);
     }
 }

@@ -55,27 +55,13 @@ impl JavaPattern {
     pub fn any_of<S: AsRef<str>>(items: &[S]) -> Result<Self, PatternError> {
         let items: Vec<String> = items.iter().map(|item| item.as_ref().to_owned()).collect();
         if items.is_empty() {
-            return Ok(Self {
-                items,
-                engine: Engine::Nothing,
-                warnings: Vec::new(),
-            });
+            return Ok(Self { items, engine: Engine::Nothing, warnings: Vec::new() });
         }
         let joined = items.join("|");
-        let (engine, warnings) =
-            compile(&joined).map_err(|reason| blame(&items, &joined, reason))?;
-        let warnings = warnings
-            .into_iter()
-            .map(|meaning| PatternWarning {
-                pattern: joined.clone(),
-                meaning,
-            })
-            .collect();
-        Ok(Self {
-            items,
-            engine,
-            warnings,
-        })
+        let (engine, warnings) = compile(&joined).map_err(|reason| blame(&items, &joined, reason))?;
+        let warnings =
+            warnings.into_iter().map(|meaning| PatternWarning { pattern: joined.clone(), meaning }).collect();
+        Ok(Self { items, engine, warnings })
     }
 
     /// Whether the whole name matches; `None` if the pattern took too many steps on it.
@@ -99,11 +85,7 @@ impl JavaPattern {
 }
 
 fn compile(joined: &str) -> Result<(Engine, Vec<String>), String> {
-    let Translation {
-        pattern,
-        backtracking,
-        warnings,
-    } = translate(joined)?;
+    let Translation { pattern, backtracking, warnings } = translate(joined)?;
     let whole = format!(r"\A(?:{pattern})\z");
     let engine = if backtracking {
         fancy_regex::RegexBuilder::new(&whole)
@@ -112,9 +94,7 @@ fn compile(joined: &str) -> Result<(Engine, Vec<String>), String> {
             .map(Engine::Backtracking)
             .map_err(|error| last_line(&error.to_string()))
     } else {
-        regex::Regex::new(&whole)
-            .map(Engine::Linear)
-            .map_err(|error| last_line(&error.to_string()))
+        regex::Regex::new(&whole).map(Engine::Linear).map_err(|error| last_line(&error.to_string()))
     };
     Ok((engine?, warnings))
 }
@@ -140,21 +120,11 @@ fn blame(items: &[String], joined: &str, reason: String) -> PatternError {
         if let Err(reason) = compile(item) {
             // `a{1,3}` arrives here as the items `a{1` and `3}`.
             let split = items.len() > 1 && item.contains('{') != item.contains('}');
-            let hint = if split {
-                "; lists are split at commas, so a pattern cannot contain one"
-            } else {
-                ""
-            };
-            return PatternError {
-                pattern: item.clone(),
-                reason: format!("{reason}{hint}"),
-            };
+            let hint = if split { "; lists are split at commas, so a pattern cannot contain one" } else { "" };
+            return PatternError { pattern: item.clone(), reason: format!("{reason}{hint}") };
         }
     }
-    PatternError {
-        pattern: joined.to_owned(),
-        reason,
-    }
+    PatternError { pattern: joined.to_owned(), reason }
 }
 
 #[cfg(test)]

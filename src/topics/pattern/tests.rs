@@ -63,16 +63,12 @@ fn every_pattern_means_what_it_means_to_java() {
             }
             continue;
         }
-        let expected: Vec<&str> = columns
-            .map(|name| if name == "<empty>" { "" } else { name })
-            .collect();
+        let expected: Vec<&str> = columns.map(|name| if name == "<empty>" { "" } else { name }).collect();
         match ours {
             Err(error) => faults.push(error.to_string()),
             Ok(ours) => {
                 let names = NAMES.into_iter();
-                let found: Vec<&str> = names
-                    .filter(|name| ours.matches(name) == Some(true))
-                    .collect();
+                let found: Vec<&str> = names.filter(|name| ours.matches(name) == Some(true)).collect();
                 if found != expected {
                     faults.push(format!("{pattern}: Java {expected:?}, here {found:?}"));
                 }
@@ -120,15 +116,9 @@ fn ordinary_patterns_use_the_engine_without_backtracking() {
 #[test]
 fn errors_name_the_item_and_the_remedy() {
     let error = |items: &[&str]| JavaPattern::any_of(items).unwrap_err().to_string();
-    assert_eq!(
-        error(&["orders", "*"]),
-        r#"pattern "*": nothing to repeat before *; for any name write .*"#
-    );
+    assert_eq!(error(&["orders", "*"]), r#"pattern "*": nothing to repeat before *; for any name write .*"#);
     let split = error(&["a{1", "3}"]);
-    assert!(
-        split.contains("\"a{1\"") && split.contains("split at commas"),
-        "{split}"
-    );
+    assert!(split.contains("\"a{1\"") && split.contains("split at commas"), "{split}");
     assert!(error(&[r"\p{javaLowerCase}"]).contains(r"\p{Lower}"));
 }
 
@@ -142,19 +132,8 @@ fn items_are_joined_as_java_joins_them() {
 
 #[test]
 fn posix_brackets_are_warned_about() {
-    assert_eq!(
-        JavaPattern::any_of(&["[[:alpha:]]+"])
-            .unwrap()
-            .warnings()
-            .len(),
-        1
-    );
-    assert!(
-        JavaPattern::any_of(&["[a:]+"])
-            .unwrap()
-            .warnings()
-            .is_empty()
-    );
+    assert_eq!(JavaPattern::any_of(&["[[:alpha:]]+"]).unwrap().warnings().len(), 1);
+    assert!(JavaPattern::any_of(&["[a:]+"]).unwrap().warnings().is_empty());
 }
 
 proptest::proptest! {

@@ -19,11 +19,7 @@ pub(super) struct Translation {
 pub(super) fn translate(java: &str) -> Result<Translation, String> {
     let mut translator = Translator {
         rest: java.chars().peekable(),
-        out: Translation {
-            pattern: String::with_capacity(java.len()),
-            backtracking: false,
-            warnings: Vec::new(),
-        },
+        out: Translation { pattern: String::with_capacity(java.len()), backtracking: false, warnings: Vec::new() },
         depth: 0,
         before: Before::Nothing,
     };
@@ -138,11 +134,7 @@ impl Translator<'_> {
     /// After a quantifier: what it applies to, and whether it is lazy or possessive.
     fn quantified(&mut self, quantifier: char) -> Result<(), String> {
         if self.before != Before::Item {
-            let hint = if quantifier == '*' {
-                "; for any name write .*"
-            } else {
-                ""
-            };
+            let hint = if quantifier == '*' { "; for any name write .*" } else { "" };
             return Err(format!("nothing to repeat before {quantifier}{hint}"));
         }
         match self.rest.peek() {
@@ -174,9 +166,7 @@ impl Translator<'_> {
         let (low, high) = inner.map_or(("", ""), |t| t.split_once(',').unwrap_or((t, "0")));
         let digits = |t: &str| t.chars().all(|c| c.is_ascii_digit());
         if low.is_empty() || !digits(low) || !digits(high) {
-            return Err(format!(
-                "{text} is no repetition; for a literal brace write \\{{"
-            ));
+            return Err(format!("{text} is no repetition; for a literal brace write \\{{"));
         }
         Ok(text)
     }
@@ -222,9 +212,7 @@ impl Translator<'_> {
                 Some(c @ ('i' | 'm' | 's')) => if minus { &mut off } else { &mut on }.push(c),
                 Some('d' | 'u' | 'U') => {}
                 Some('x') => {
-                    return Err(
-                        "the flag x is not supported; write the pattern without blanks and comments".to_owned(),
-                    );
+                    return Err("the flag x is not supported; write the pattern without blanks and comments".to_owned());
                 }
                 Some(end @ (':' | ')')) => {
                     let minus = if off.is_empty() { "" } else { "-" };
@@ -318,9 +306,7 @@ impl Translator<'_> {
                         range = !text.is_empty();
                     }
                     Escaped::Outside(_) => {
-                        return Err(
-                            "an escape that stands for a place cannot be inside [ ]".to_owned()
-                        );
+                        return Err("an escape that stands for a place cannot be inside [ ]".to_owned());
                     }
                 },
                 c => {
@@ -377,9 +363,7 @@ impl Translator<'_> {
                 Escaped::Outside(format!("\\{c}"))
             }
             c if c.is_ascii_alphabetic() => {
-                return Err(format!(
-                    "\\{c} is not supported; for the letter itself leave the backslash out"
-                ));
+                return Err(format!("\\{c} is not supported; for the letter itself leave the backslash out"));
             }
             c => Escaped::Char(c),
         })

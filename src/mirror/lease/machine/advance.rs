@@ -23,26 +23,20 @@ impl Lease {
         }
         if matches!(self.coordinator, Coordinator::Wanted { at } if at <= now) {
             let ticket = self.ticket();
-            self.coordinator = Coordinator::Asked {
-                ticket,
-                give_up_at: now + self.patience(),
-            };
+            self.coordinator = Coordinator::Asked { ticket, give_up_at: now + self.patience() };
             self.actions.push_back(Action::FindCoordinator { ticket });
         }
         if !matches!(self.coordinator, Coordinator::Known) {
             return;
         }
-        if matches!(self.membership, Membership::Apart { join_at } if join_at <= now)
-            && !self.leaving
-        {
+        if matches!(self.membership, Membership::Apart { join_at } if join_at <= now) && !self.leaving {
             self.send_join(now);
         }
         if self.prove_at().is_some_and(|at| at <= now)
             && let Some(credentials) = self.commit_credentials()
         {
             self.prove_asked_at = Some(now);
-            self.actions
-                .push_back(Action::ProveByCommit { credentials });
+            self.actions.push_back(Action::ProveByCommit { credentials });
         }
         if let Beat::Due { at } = self.beat
             && at <= now
@@ -50,15 +44,8 @@ impl Lease {
             && let Some(generation) = self.generation
         {
             let (ticket, member_id) = (self.ticket(), self.member_id.clone());
-            self.beat = Beat::Pending {
-                ticket,
-                give_up_at: now + self.patience(),
-            };
-            self.actions.push_back(Action::Heartbeat {
-                ticket,
-                generation,
-                member_id,
-            });
+            self.beat = Beat::Pending { ticket, give_up_at: now + self.patience() };
+            self.actions.push_back(Action::Heartbeat { ticket, generation, member_id });
         }
     }
 
@@ -90,26 +77,14 @@ impl Lease {
     pub(super) fn settle_slots(&mut self, now: Instant) {
         let settled = matches!(self.membership, Membership::Settled);
         let clearing = matches!(self.membership, Membership::Clearing);
-        if matches!(self.membership, Membership::Over(_)) || !(settled || clearing || self.leaving)
-        {
+        if matches!(self.membership, Membership::Over(_)) || !(settled || clearing || self.leaving) {
             return;
         }
-        let wanted = if clearing || self.leaving {
-            SlotSet::EMPTY
-        } else {
-            self.assigned
-        };
+        let wanted = if clearing || self.leaving { SlotSet::EMPTY } else { self.assigned };
         let surplus = self.held.minus(&wanted).minus(&self.revoking);
         self.revoking = self.revoking.union(&surplus);
-        let lost = if self.generation.is_some() {
-            surplus.intersect(&self.lost)
-        } else {
-            surplus
-        };
-        for (slots, why) in [
-            (lost, RevokeReason::Lost),
-            (surplus.minus(&lost), RevokeReason::Moved),
-        ] {
+        let lost = if self.generation.is_some() { surplus.intersect(&self.lost) } else { surplus };
+        for (slots, why) in [(lost, RevokeReason::Lost), (surplus.minus(&lost), RevokeReason::Moved)] {
             if !slots.is_empty() {
                 self.actions.push_back(Action::Revoke { slots, why });
             }
@@ -127,16 +102,10 @@ impl Lease {
         }
         if self.leaving {
             if !self.member_id.is_empty() {
-                let (member_id, instance_id) =
-                    (self.member_id.clone(), self.config.instance_id.clone());
-                self.actions.push_back(Action::Leave {
-                    member_id,
-                    instance_id,
-                });
+                let (member_id, instance_id) = (self.member_id.clone(), self.config.instance_id.clone());
+                self.actions.push_back(Action::Leave { member_id, instance_id });
             }
-            self.stop(LeaseLost::Left {
-                group: self.config.group.clone(),
-            });
+            self.stop(LeaseLost::Left { group: self.config.group.clone() });
         } else if clearing {
             self.member_id.clear();
             self.synced = -1;
@@ -150,20 +119,13 @@ impl Lease {
 
     pub(super) fn send_join(&mut self, now: Instant) {
         let ticket = self.ticket();
-        self.membership = Membership::Joining {
-            ticket,
-            give_up_at: now + self.join_patience(),
-        };
+        self.membership = Membership::Joining { ticket, give_up_at: now + self.join_patience() };
         self.declared = self.held.minus(&self.lost);
         self.actions.push_back(Action::Join {
             ticket,
             member_id: self.member_id.clone(),
             instance_id: self.config.instance_id.clone(),
-            metadata: MemberMetadata {
-                owned: self.declared,
-                generation: self.synced,
-            }
-            .encode(),
+            metadata: MemberMetadata { owned: self.declared, generation: self.synced }.encode(),
             session_timeout: self.config.session_timeout,
             rebalance_timeout: self.config.rebalance_timeout,
         });
@@ -171,30 +133,20 @@ impl Lease {
 
     /// When to ask for a commit, if heartbeats do not prove what must be proven.
     pub(super) fn prove_at(&self) -> Option<Instant> {
-        let generation = self
-            .generation
-            .filter(|generation| *generation == self.synced);
-        let session = self
-            .proof
-            .session()
-            .filter(|_| generation.is_some() && !self.held.is_empty())?;
+        let generation = self.generation.filter(|generation| *generation == self.synced);
+        let session = self.proof.session().filter(|_| generation.is_some() && !self.held.is_empty())?;
         let due = match self.membership {
             Membership::Settled if !self.proof.trusted() => session,
             // Heartbeats say 27 now, which proves nothing; work goes on as long as commits do.
-            Membership::Joining { .. } | Membership::Apart { .. } => {
-                session + self.config.session_timeout / 2
-            }
+            Membership::Joining { .. } | Membership::Apart { .. } => session + self.config.session_timeout / 2,
             _ => return None,
         };
-        let again = self
-            .prove_asked_at
-            .map(|asked| asked + self.config.session_timeout / 6);
+        let again = self.prove_asked_at.map(|asked| asked + self.config.session_timeout / 6);
         Some(again.map_or(due, |again| due.max(again)))
     }
 
     pub(super) fn can_beat(&self) -> bool {
-        self.generation.is_some()
-            && !matches!(self.membership, Membership::Clearing | Membership::Over(_))
+        self.generation.is_some() && !matches!(self.membership, Membership::Clearing | Membership::Over(_))
     }
 
     /// How long a request may stay unanswered that the broker answers at once.

@@ -5,8 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::super::events::{
-    Action, CommitAnswer, CoordinatorAnswer, JoinAnswer, JoinedMember, LEASE_PROTOCOL_NAME,
-    LeaseLost, Link, Ticket,
+    Action, CommitAnswer, CoordinatorAnswer, JoinAnswer, JoinedMember, LEASE_PROTOCOL_NAME, LeaseLost, Link, Ticket,
 };
 use super::super::plan::{Member, plan};
 use super::super::slots::SlotSet;
@@ -37,8 +36,7 @@ impl Lease {
     /// FindCoordinator answered or failed.
     pub fn handle_coordinator(&mut self, now: Instant, answer: CoordinatorAnswer) {
         self.proof.note_time(now);
-        if !matches!(self.coordinator, Coordinator::Asked { ticket, .. } if ticket == answer.ticket)
-        {
+        if !matches!(self.coordinator, Coordinator::Asked { ticket, .. } if ticket == answer.ticket) {
             return;
         }
         match answer.result {
@@ -47,10 +45,7 @@ impl Lease {
                 self.coordinator = Coordinator::Known;
                 self.beat = Beat::Due { at: now };
                 if moved {
-                    self.actions.extend([
-                        Action::Disconnect(Link::Join),
-                        Action::Disconnect(Link::Work),
-                    ]);
+                    self.actions.extend([Action::Disconnect(Link::Join), Action::Disconnect(Link::Work)]);
                     self.rejoin_if_asking(now);
                 }
             }
@@ -60,16 +55,9 @@ impl Lease {
     }
 
     /// JoinGroup answered. `sent_at` is when the request was written, not when it was answered.
-    pub fn handle_join(
-        &mut self,
-        now: Instant,
-        ticket: Ticket,
-        sent_at: Instant,
-        answer: JoinAnswer,
-    ) {
+    pub fn handle_join(&mut self, now: Instant, ticket: Ticket, sent_at: Instant, answer: JoinAnswer) {
         self.proof.note_time(now);
-        if !matches!(self.membership, Membership::Joining { ticket: pending, .. } if pending == ticket)
-        {
+        if !matches!(self.membership, Membership::Joining { ticket: pending, .. } if pending == ticket) {
             return;
         }
         match answer.error_code {
@@ -91,55 +79,31 @@ impl Lease {
             }
             FENCED_INSTANCE_ID => self.taken_over(now),
             INVALID_SESSION_TIMEOUT => {
-                let (group, session_timeout) =
-                    (self.config.group.clone(), self.config.session_timeout);
-                self.stop(LeaseLost::SessionTimeoutRefused {
-                    group,
-                    session_timeout,
-                });
+                let (group, session_timeout) = (self.config.group.clone(), self.config.session_timeout);
+                self.stop(LeaseLost::SessionTimeoutRefused { group, session_timeout });
             }
-            INCONSISTENT_GROUP_PROTOCOL => {
-                self.foreign("its members speak another protocol, error 23".to_owned())
-            }
+            INCONSISTENT_GROUP_PROTOCOL => self.foreign("its members speak another protocol, error 23".to_owned()),
             code @ (INVALID_GROUP_ID | UNSUPPORTED_VERSION) => {
-                self.stop(LeaseLost::Refused {
-                    group: self.config.group.clone(),
-                    error_code: code,
-                });
+                self.stop(LeaseLost::Refused { group: self.config.group.clone(), error_code: code });
             }
             code @ (GROUP_AUTHORIZATION_FAILED | GROUP_MAX_SIZE_REACHED) => {
                 self.refused = Some(code);
-                self.membership = Membership::Apart {
-                    join_at: now + self.retry.jitter(SLOW_RETRY),
-                };
+                self.membership = Membership::Apart { join_at: now + self.retry.jitter(SLOW_RETRY) };
             }
             code => {
-                if !matches!(
-                    code,
-                    UNKNOWN_MEMBER_ID | ILLEGAL_GENERATION | REBALANCE_IN_PROGRESS
-                ) {
+                if !matches!(code, UNKNOWN_MEMBER_ID | ILLEGAL_GENERATION | REBALANCE_IN_PROGRESS) {
                     self.refused = Some(code);
                 }
-                self.membership = Membership::Apart {
-                    join_at: now + self.retry.next_wait(),
-                };
+                self.membership = Membership::Apart { join_at: now + self.retry.next_wait() };
             }
         }
         self.advance(now);
     }
 
     /// SyncGroup answered: error code and assignment bytes.
-    pub fn handle_sync(
-        &mut self,
-        now: Instant,
-        ticket: Ticket,
-        sent_at: Instant,
-        error_code: i16,
-        assignment: &[u8],
-    ) {
+    pub fn handle_sync(&mut self, now: Instant, ticket: Ticket, sent_at: Instant, error_code: i16, assignment: &[u8]) {
         self.proof.note_time(now);
-        if !matches!(self.membership, Membership::Syncing { ticket: pending, .. } if pending == ticket)
-        {
+        if !matches!(self.membership, Membership::Syncing { ticket: pending, .. } if pending == ticket) {
             return;
         }
         match error_code {
@@ -161,29 +125,19 @@ impl Lease {
                 } else {
                     self.retry.next_wait()
                 };
-                self.membership = Membership::Apart {
-                    join_at: now + wait,
-                };
+                self.membership = Membership::Apart { join_at: now + wait };
             }
         }
         self.advance(now);
     }
 
     /// Heartbeat answered.
-    pub fn handle_heartbeat(
-        &mut self,
-        now: Instant,
-        ticket: Ticket,
-        sent_at: Instant,
-        error_code: i16,
-    ) {
+    pub fn handle_heartbeat(&mut self, now: Instant, ticket: Ticket, sent_at: Instant, error_code: i16) {
         self.proof.note_time(now);
         if !matches!(self.beat, Beat::Pending { ticket: pending, .. } if pending == ticket) {
             return;
         }
-        self.beat = Beat::Due {
-            at: now + self.config.heartbeat_interval(),
-        };
+        self.beat = Beat::Due { at: now + self.config.heartbeat_interval() };
         match error_code {
             NONE => {
                 if self.proof.heartbeat(sent_at) {
@@ -194,9 +148,7 @@ impl Lease {
             }
             GROUP_AUTHORIZATION_FAILED => {
                 self.refused = Some(error_code);
-                self.beat = Beat::Due {
-                    at: now + self.retry.jitter(SLOW_RETRY),
-                };
+                self.beat = Beat::Due { at: now + self.retry.jitter(SLOW_RETRY) };
             }
             code => self.membership_answered(now, code),
         }
@@ -207,10 +159,7 @@ impl Lease {
     pub fn handle_commit(&mut self, now: Instant, sent_at: Instant, answer: CommitAnswer) {
         self.proof.note_time(now);
         // A commit from before a rejoin says nothing about us now; its 82 may be of our own making.
-        if self
-            .commit_credentials()
-            .is_none_or(|ours| ours != answer.credentials)
-        {
+        if self.commit_credentials().is_none_or(|ours| ours != answer.credentials) {
             return;
         }
         match answer.error_code {
@@ -231,11 +180,8 @@ impl Lease {
     pub fn handle_nothing_to_commit(&mut self, now: Instant) {
         self.proof.note_time(now);
         // JoinGroup with the known id proves as much, at the price of a rebalance if we lead.
-        if matches!(self.membership, Membership::Settled) && !self.proof.trusted() && !self.leaving
-        {
-            self.membership = Membership::Apart {
-                join_at: now + self.retry.next_wait(),
-            };
+        if matches!(self.membership, Membership::Settled) && !self.proof.trusted() && !self.leaving {
+            self.membership = Membership::Apart { join_at: now + self.retry.next_wait() };
         }
         self.advance(now);
     }
@@ -244,32 +190,23 @@ impl Lease {
         if answer.protocol_name != LEASE_PROTOCOL_NAME {
             return self.foreign(format!("its protocol is {:?}", answer.protocol_name));
         }
-        let same_generation =
-            answer.generation == self.synced && answer.member_id == self.member_id;
+        let same_generation = answer.generation == self.synced && answer.member_id == self.member_id;
         self.proof.joined(now, sent_at, same_generation);
         if self.member_id.is_empty() {
-            self.id = IdStanding::Unwritten {
-                coordinator_lost: false,
-            };
+            self.id = IdStanding::Unwritten { coordinator_lost: false };
         }
         let leads = answer.leader == answer.member_id && !answer.skip_assignment;
         self.member_id = answer.member_id;
         self.generation = Some(answer.generation);
         self.succeeded();
         // A heartbeat on its way claims the former generation.
-        self.beat = Beat::Due {
-            at: now + self.config.heartbeat_interval(),
-        };
+        self.beat = Beat::Due { at: now + self.config.heartbeat_interval() };
         let assignments = if leads {
             match assign(&answer.members) {
                 Ok(assignments) => assignments,
                 Err((instance_id, found @ WireError::Newer { .. })) => {
                     let group = self.config.group.clone();
-                    return self.stop(LeaseLost::NewerWorker {
-                        group,
-                        instance_id,
-                        found,
-                    });
+                    return self.stop(LeaseLost::NewerWorker { group, instance_id, found });
                 }
                 Err((instance_id, found)) => {
                     return self.foreign(format!("member {instance_id:?}: {found}"));
@@ -279,34 +216,19 @@ impl Lease {
             Vec::new()
         };
         let ticket = self.ticket();
-        self.membership = Membership::Syncing {
-            ticket,
-            give_up_at: now + self.join_patience(),
-        };
+        self.membership = Membership::Syncing { ticket, give_up_at: now + self.join_patience() };
         let (generation, member_id) = (answer.generation, self.member_id.clone());
-        self.actions.push_back(Action::Sync {
-            ticket,
-            generation,
-            member_id,
-            assignments,
-        });
+        self.actions.push_back(Action::Sync { ticket, generation, member_id, assignments });
     }
 
     pub(super) fn synced(&mut self, now: Instant, sent_at: Instant, assignment: &[u8]) {
         let assignment = match Assignment::decode(assignment) {
             Ok(assignment) => assignment,
             // The leader did not know of us; the next one will.
-            Err(_) if assignment.is_empty() => Assignment {
-                slots: SlotSet::EMPTY,
-                planned_for: 0,
-            },
+            Err(_) if assignment.is_empty() => Assignment { slots: SlotSet::EMPTY, planned_for: 0 },
             Err(found @ WireError::Newer { .. }) => {
                 let (group, instance_id) = (self.config.group.clone(), "that leads".to_owned());
-                return self.stop(LeaseLost::NewerWorker {
-                    group,
-                    instance_id,
-                    found,
-                });
+                return self.stop(LeaseLost::NewerWorker { group, instance_id, found });
             }
             Err(found) => return self.foreign(format!("the leader: {found}")),
         };
@@ -329,13 +251,9 @@ impl Lease {
         let settled = matches!(self.membership, Membership::Settled);
         match code {
             FENCED_INSTANCE_ID => self.taken_over(now),
-            REBALANCE_IN_PROGRESS if settled && !self.leaving => {
-                self.membership = Membership::Apart { join_at: now }
-            }
+            REBALANCE_IN_PROGRESS if settled && !self.leaving => self.membership = Membership::Apart { join_at: now },
             // With a JoinGroup or SyncGroup on its way its answer will say it; the generation may have just moved on.
-            ILLEGAL_GENERATION
-                if settled || matches!(self.membership, Membership::Apart { .. }) =>
-            {
+            ILLEGAL_GENERATION if settled || matches!(self.membership, Membership::Apart { .. }) => {
                 self.forget_membership(now);
                 self.membership = Membership::Apart { join_at: now };
             }
@@ -374,10 +292,7 @@ impl Lease {
 
     /// Gives up a JoinGroup or SyncGroup that waits for its answer; says whether there was one.
     pub(super) fn rejoin_if_asking(&mut self, now: Instant) -> bool {
-        let asking = matches!(
-            self.membership,
-            Membership::Joining { .. } | Membership::Syncing { .. }
-        );
+        let asking = matches!(self.membership, Membership::Joining { .. } | Membership::Syncing { .. });
         if asking {
             self.membership = Membership::Apart { join_at: now };
         }
@@ -416,10 +331,7 @@ impl Lease {
 
     /// 82: another member id goes with our instance id.
     pub(super) fn taken_over(&mut self, now: Instant) {
-        if let IdStanding::Unwritten {
-            coordinator_lost: true,
-        } = self.id
-        {
+        if let IdStanding::Unwritten { coordinator_lost: true } = self.id {
             // Not taken over but taken back: a coordinator that dies before the leader's SyncGroup comes back with the
             // generation before, and with our former id. This still is the start under the lock: nothing is held yet.
             self.forget_membership(now);
@@ -432,18 +344,14 @@ impl Lease {
     }
 
     pub(super) fn foreign(&mut self, what: String) {
-        self.stop(LeaseLost::ForeignMember {
-            group: self.config.group.clone(),
-            what,
-        });
+        self.stop(LeaseLost::ForeignMember { group: self.config.group.clone(), what });
     }
 
     pub(super) fn stop(&mut self, reason: LeaseLost) {
         self.proof.clear();
         (self.held, self.revoking, self.lost) = (SlotSet::EMPTY, SlotSet::EMPTY, SlotSet::EMPTY);
         // What was not polled yet is not to be done any more, except to leave.
-        self.actions
-            .retain(|action| matches!(action, Action::Leave { .. }));
+        self.actions.retain(|action| matches!(action, Action::Leave { .. }));
         self.actions.push_back(Action::Stop(reason.clone()));
         self.membership = Membership::Over(reason);
     }
@@ -452,21 +360,10 @@ impl Lease {
 /// The leader's part: reads the members, plans, writes the assignments. The error names the instance it could not read.
 fn assign(members: &[JoinedMember]) -> Result<Vec<(String, bytes::Bytes)>, (String, WireError)> {
     let mut known = Vec::with_capacity(members.len());
-    for JoinedMember {
-        member_id,
-        instance_id,
-        metadata,
-    } in members
-    {
-        let said =
-            MemberMetadata::decode(metadata).map_err(|error| (instance_id.clone(), error))?;
+    for JoinedMember { member_id, instance_id, metadata } in members {
+        let said = MemberMetadata::decode(metadata).map_err(|error| (instance_id.clone(), error))?;
         let (member_id, instance_id) = (member_id.clone(), instance_id.clone());
-        known.push(Member {
-            member_id,
-            instance_id,
-            owned: said.owned,
-            generation: said.generation,
-        });
+        known.push(Member { member_id, instance_id, owned: said.owned, generation: said.generation });
     }
     let write = |(id, slots): (String, SlotSet)| {
         let bytes = Assignment::new(&id, slots).encode();

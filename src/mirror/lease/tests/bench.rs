@@ -6,8 +6,8 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::super::{
-    Action, CommitAnswer, CoordinatorAnswer, JoinAnswer, JoinedMember, LEASE_PROTOCOL_NAME, Lease,
-    LeaseConfig, LeaseLost, LeaseState, MemberMetadata, SlotSet, Ticket,
+    Action, CommitAnswer, CoordinatorAnswer, JoinAnswer, JoinedMember, LEASE_PROTOCOL_NAME, Lease, LeaseConfig,
+    LeaseLost, LeaseState, MemberMetadata, SlotSet, Ticket,
 };
 use super::S;
 
@@ -22,11 +22,7 @@ impl Bench {
     pub(super) fn new() -> Self {
         let now = Instant::now();
         let config = LeaseConfig::new("__towpath.a.b", "w", S).unwrap();
-        let mut bench = Self {
-            now,
-            lease: Lease::new(config, 1, now),
-            done: Vec::new(),
-        };
+        let mut bench = Self { now, lease: Lease::new(config, 1, now), done: Vec::new() };
         bench.poll();
         bench
     }
@@ -46,13 +42,7 @@ impl Bench {
     pub(super) fn joined(generation: i32, member_id: &str, leads: bool) -> JoinAnswer {
         let leader = if leads { member_id } else { "other" }.to_owned();
         let (member_id, protocol_name) = (member_id.to_owned(), LEASE_PROTOCOL_NAME.to_owned());
-        JoinAnswer {
-            generation,
-            protocol_name,
-            leader,
-            member_id,
-            ..JoinAnswer::default()
-        }
+        JoinAnswer { generation, protocol_name, leader, member_id, ..JoinAnswer::default() }
     }
 
     pub(super) fn poll(&mut self) -> Vec<Action> {
@@ -68,11 +58,7 @@ impl Bench {
     }
 
     pub(super) fn last<T>(&self, pick: impl Fn(&Action) -> Option<T>) -> T {
-        self.done
-            .iter()
-            .rev()
-            .find_map(pick)
-            .expect("such an action came")
+        self.done.iter().rev().find_map(pick).expect("such an action came")
     }
 
     pub(super) fn find(&mut self, node: i32) -> Vec<Action> {
@@ -80,33 +66,16 @@ impl Bench {
             Action::FindCoordinator { ticket } => Some(*ticket),
             _ => None,
         });
-        self.lease.handle_coordinator(
-            self.now,
-            CoordinatorAnswer {
-                ticket,
-                result: Ok(node),
-            },
-        );
+        self.lease.handle_coordinator(self.now, CoordinatorAnswer { ticket, result: Ok(node) });
         self.poll()
     }
 
     pub(super) fn last_join(&self) -> (Ticket, String, MemberMetadata) {
         self.last(|action| match action {
-            Action::Join {
-                ticket,
-                member_id,
-                metadata,
-                instance_id,
-                session_timeout,
-                rebalance_timeout,
-            } => {
+            Action::Join { ticket, member_id, metadata, instance_id, session_timeout, rebalance_timeout } => {
                 assert_eq!((instance_id.as_str(), *session_timeout), ("w", S));
                 assert!(rebalance_timeout >= session_timeout);
-                Some((
-                    *ticket,
-                    member_id.clone(),
-                    MemberMetadata::decode(metadata).unwrap(),
-                ))
+                Some((*ticket, member_id.clone(), MemberMetadata::decode(metadata).unwrap()))
             }
             _ => None,
         })
@@ -115,39 +84,28 @@ impl Bench {
     /// Answers the join, with ourselves as the only member where we lead.
     pub(super) fn answer_join(&mut self, mut answer: JoinAnswer) -> Vec<Action> {
         let (ticket, _, metadata) = self.last_join();
-        if answer.leader == answer.member_id && answer.members.is_empty() && answer.error_code == 0
-        {
+        if answer.leader == answer.member_id && answer.members.is_empty() && answer.error_code == 0 {
             let (member_id, instance_id) = (answer.member_id.clone(), "w".to_owned());
-            answer.members.push(JoinedMember {
-                member_id,
-                instance_id,
-                metadata: metadata.encode(),
-            });
+            answer.members.push(JoinedMember { member_id, instance_id, metadata: metadata.encode() });
         }
         self.lease.handle_join(self.now, ticket, self.now, answer);
         self.poll()
     }
 
     pub(super) fn refuse_join(&mut self, error_code: i16) -> Vec<Action> {
-        self.answer_join(JoinAnswer {
-            error_code,
-            ..JoinAnswer::default()
-        })
+        self.answer_join(JoinAnswer { error_code, ..JoinAnswer::default() })
     }
 
     /// Answers the sync with what the leader (ourselves) gave, or with the assignment stated.
     pub(super) fn answer_sync(&mut self, code: i16, assignment: Option<Bytes>) -> Vec<Action> {
         let (ticket, given) = self.last(|action| match action {
-            Action::Sync {
-                ticket,
-                assignments,
-                ..
-            } => Some((*ticket, assignments.first().map(|(_, bytes)| bytes.clone()))),
+            Action::Sync { ticket, assignments, .. } => {
+                Some((*ticket, assignments.first().map(|(_, bytes)| bytes.clone())))
+            }
             _ => None,
         });
         let bytes = assignment.or(given).unwrap_or_default();
-        self.lease
-            .handle_sync(self.now, ticket, self.now, code, &bytes);
+        self.lease.handle_sync(self.now, ticket, self.now, code, &bytes);
         self.poll()
     }
 
@@ -156,31 +114,19 @@ impl Bench {
             Action::Heartbeat { ticket, .. } => Some(*ticket),
             _ => None,
         });
-        self.lease
-            .handle_heartbeat(self.now, ticket, self.now, code);
+        self.lease.handle_heartbeat(self.now, ticket, self.now, code);
         self.poll()
     }
 
     pub(super) fn beat(&mut self, code: i16) -> Vec<Action> {
         let interval = self.lease.config().heartbeat_interval();
-        assert!(
-            matches!(self.pass(interval)[..], [Action::Heartbeat { .. }]),
-            "{:?}",
-            self.done.last()
-        );
+        assert!(matches!(self.pass(interval)[..], [Action::Heartbeat { .. }]), "{:?}", self.done.last());
         self.answer_heartbeat(code)
     }
 
     pub(super) fn commit(&mut self, error_code: i16) -> Vec<Action> {
         let credentials = self.lease.commit_credentials().expect("commits make sense");
-        self.lease.handle_commit(
-            self.now,
-            self.now,
-            CommitAnswer {
-                credentials,
-                error_code,
-            },
-        );
+        self.lease.handle_commit(self.now, self.now, CommitAnswer { credentials, error_code });
         self.poll()
     }
 

@@ -10,16 +10,16 @@ fn offset_commit_responses_read_as_the_crate_reads_them() {
     for version in 2..=9 {
         let mut random = Random::new(300 + version as u64);
         for _ in 0..ROUNDS {
-            let mut message =
-                wire::OffsetCommitResponse::default().with_topics(random.vec(3, |random| {
-                    oc::OffsetCommitResponseTopic::default()
-                        .with_name(name(random))
-                        .with_partitions(random.vec(3, |random| {
-                            oc::OffsetCommitResponsePartition::default()
-                                .with_partition_index(number(random))
-                                .with_error_code(code(random))
-                        }))
-                }));
+            let mut message = wire::OffsetCommitResponse::default().with_topics(random.vec(3, |random| {
+                oc::OffsetCommitResponseTopic::default().with_name(name(random)).with_partitions(random.vec(
+                    3,
+                    |random| {
+                        oc::OffsetCommitResponsePartition::default()
+                            .with_partition_index(number(random))
+                            .with_error_code(code(random))
+                    },
+                ))
+            }));
             if version >= 3 {
                 message = message.with_throttle_time_ms(number(&mut random));
             }
@@ -29,15 +29,12 @@ fn offset_commit_responses_read_as_the_crate_reads_them() {
             let mut expected = Vec::new();
             for topic in &message.topics {
                 for partition in &topic.partitions {
-                    let tp =
-                        TopicPartition::new(topic_name(&topic.name), partition.partition_index);
+                    let tp = TopicPartition::new(topic_name(&topic.name), partition.partition_index);
                     expected.push((tp, ErrorCode(partition.error_code)));
                 }
             }
             assert_eq!(ours.partitions, expected, "v{version}");
-            torture(&mut random, &body, |body| {
-                OffsetCommitResponse::decode(body, version)
-            });
+            torture(&mut random, &body, |body| OffsetCommitResponse::decode(body, version));
         }
     }
 }
@@ -54,13 +51,7 @@ fn offset_fetch_responses_read_as_the_crate_reads_them() {
                     name(random),
                     random.vec(3, |random| {
                         let epoch = if version >= 5 { number(random) } else { -1 };
-                        (
-                            number(random),
-                            long(random),
-                            epoch,
-                            random.optional(Random::str_bytes),
-                            code(random),
-                        )
+                        (number(random), long(random), epoch, random.optional(Random::str_bytes), code(random))
                     }),
                 )
             });
@@ -81,21 +72,19 @@ fn offset_fetch_responses_read_as_the_crate_reads_them() {
             }
             message = if version >= 8 {
                 let topics = topics.into_iter().map(|(topic, partitions)| {
-                    of::OffsetFetchResponseTopics::default()
-                        .with_name(topic)
-                        .with_partitions(
-                            partitions
-                                .into_iter()
-                                .map(|(partition, offset, epoch, metadata, error)| {
-                                    of::OffsetFetchResponsePartitions::default()
-                                        .with_partition_index(partition)
-                                        .with_committed_offset(offset)
-                                        .with_committed_leader_epoch(epoch)
-                                        .with_metadata(metadata)
-                                        .with_error_code(error)
-                                })
-                                .collect(),
-                        )
+                    of::OffsetFetchResponseTopics::default().with_name(topic).with_partitions(
+                        partitions
+                            .into_iter()
+                            .map(|(partition, offset, epoch, metadata, error)| {
+                                of::OffsetFetchResponsePartitions::default()
+                                    .with_partition_index(partition)
+                                    .with_committed_offset(offset)
+                                    .with_committed_leader_epoch(epoch)
+                                    .with_metadata(metadata)
+                                    .with_error_code(error)
+                            })
+                            .collect(),
+                    )
                 });
                 message.with_groups(vec![
                     of::OffsetFetchResponseGroup::default()
@@ -105,34 +94,28 @@ fn offset_fetch_responses_read_as_the_crate_reads_them() {
                 ])
             } else {
                 let topics = topics.into_iter().map(|(topic, partitions)| {
-                    of::OffsetFetchResponseTopic::default()
-                        .with_name(topic)
-                        .with_partitions(
-                            partitions
-                                .into_iter()
-                                .map(|(partition, offset, epoch, metadata, error)| {
-                                    of::OffsetFetchResponsePartition::default()
-                                        .with_partition_index(partition)
-                                        .with_committed_offset(offset)
-                                        .with_committed_leader_epoch(epoch)
-                                        .with_metadata(metadata)
-                                        .with_error_code(error)
-                                })
-                                .collect(),
-                        )
+                    of::OffsetFetchResponseTopic::default().with_name(topic).with_partitions(
+                        partitions
+                            .into_iter()
+                            .map(|(partition, offset, epoch, metadata, error)| {
+                                of::OffsetFetchResponsePartition::default()
+                                    .with_partition_index(partition)
+                                    .with_committed_offset(offset)
+                                    .with_committed_leader_epoch(epoch)
+                                    .with_metadata(metadata)
+                                    .with_error_code(error)
+                            })
+                            .collect(),
+                    )
                 });
-                message
-                    .with_topics(topics.collect())
-                    .with_error_code(group_error)
+                message.with_topics(topics.collect()).with_error_code(group_error)
             };
             let body = encode(&message, version);
             let ours = OffsetFetchResponse::decode(body.clone(), version).unwrap();
             assert_eq!(ours.throttle_time_ms, message.throttle_time_ms);
             assert_eq!(ours.group_error, ErrorCode(group_error));
             assert_eq!(ours.partitions, expected, "v{version}");
-            torture(&mut random, &body, |body| {
-                OffsetFetchResponse::decode(body, version)
-            });
+            torture(&mut random, &body, |body| OffsetFetchResponse::decode(body, version));
         }
     }
 }

@@ -4,6 +4,8 @@
 //! partition's getters are read in one place, [`Shard::touch`], which queues it where it wants something. No borrow is
 //! held over an await.
 
+mod tasks;
+
 use std::{
     cell::{Cell, RefCell},
     cmp::Reverse,
@@ -16,16 +18,16 @@ use std::{
 use tokio::{
     sync::{Notify, mpsc, watch},
     task::JoinSet,
-    time::{Instant, sleep_until},
+    time::Instant,
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, debug, info, info_span, warn};
+use tracing::{Instrument, info_span};
 
 use super::{
     budget::Account,
     lookup::Lookups,
     partition::{PartitionMachine, PartitionSettings, PartitionState},
-    report::{AnchorOffer, Command, CopyId, LeaseClock, PartitionReport, Report},
+    report::{Command, CopyId, LeaseClock, Report},
     settings::{FetchSettings, ProduceSettings},
     sink::{Lane, LaneKey},
     source::Fetcher,
@@ -37,9 +39,6 @@ use crate::{
     protocol::{BrokerId, LeaderEpoch, TopicPartition},
     wall_clock,
 };
-
-/// How often changed partitions are told to the control thread.
-const REPORT_INTERVAL: Duration = Duration::from_millis(250);
 
 /// What a shard is told when it is made.
 pub(crate) struct ShardConfig {
@@ -217,18 +216,10 @@ impl Shard {
                 for (copy, spec, reason) in partitions {
                     let source = spec.source.clone();
                     let machine = match reason {
-                        Some(reason) => {
-                            PartitionMachine::stopped(self.settings.clone(), spec, reason, now)
-                        }
+                        Some(reason) => PartitionMachine::stopped(self.settings.clone(), spec, reason, now),
                         None => {
                             let seed = backoff::entropy();
-                            PartitionMachine::new(
-                                self.settings.clone(),
-                                spec,
-                                first_bytes,
-                                seed,
-                                now,
-                            )
+                            PartitionMachine::new(self.settings.clone(), spec, first_bytes, seed, now)
                         }
                     };
                     let entry = Entry {
@@ -262,9 +253,7 @@ impl Shard {
                     self.with(outcome.copy, |entry, _| {
                         entry.anchor_pending = false;
                         match outcome.durable {
-                            Some((breaks, tail_bytes)) => {
-                                entry.machine.handle_anchored(breaks, tail_bytes)
-                            }
+                            Some((breaks, tail_bytes)) => entry.machine.handle_anchored(breaks, tail_bytes),
                             None => entry.machine.handle_anchor_failed(),
                         }
                     });
@@ -282,9 +271,7 @@ impl Shard {
                 let entries = self.entries.borrow();
                 copies.iter().any(|copy| {
                     entries.get(copy).is_some_and(|entry| {
-                        !entry.machine.is_drained()
-                            || entry.machine.wants_anchor()
-                            || entry.anchor_pending
+                        !entry.machine.is_drained() || entry.machine.wants_anchor() || entry.anchor_pending
                     })
                 })
             };
@@ -315,10 +302,7 @@ impl Shard {
         };
         let spec = entry.machine.spec();
         if let Some(fetcher) = &entry.fetcher {
-            fetcher
-                .session
-                .borrow_mut()
-                .want(&spec.source, spec.source_topic_id, None);
+            fetcher.session.borrow_mut().want(&spec.source, spec.source_topic_id, None);
         }
         if let Some(lane) = &entry.lane {
             lane.remove(copy);
@@ -329,17 +313,9 @@ impl Shard {
     }
 
     /// Runs `event` on a partition, then does what it wants. `None` if the partition is gone.
-    pub(crate) fn with<T>(
-        self: &Rc<Self>,
-        copy: CopyId,
-        event: impl FnOnce(&mut Entry, Instant) -> T,
-    ) -> Option<T> {
+    pub(crate) fn with<T>(self: &Rc<Self>, copy: CopyId, event: impl FnOnce(&mut Entry, Instant) -> T) -> Option<T> {
         let now = Instant::now();
-        let result = self
-            .entries
-            .borrow_mut()
-            .get_mut(&copy)
-            .map(|entry| event(entry, now));
+        let result = self.entries.borrow_mut().get_mut(&copy).map(|entry| event(entry, now));
         if result.is_some() {
             self.touch(copy);
         }
@@ -403,22 +379,15 @@ impl Shard {
         };
         let queue_max = self.queue_bytes_max.get();
         let spec = entry.machine.spec();
-        let gated = entry.lane.as_ref().is_some_and(|lane| lane.gate(copy))
-            || entry.machine.is_queue_full(queue_max);
+        let gated = entry.lane.as_ref().is_some_and(|lane| lane.gate(copy)) || entry.machine.is_queue_full(queue_max);
         let want = entry.machine.fetch_want(now, queue_max).filter(|_| !gated);
-        let want = want.map(
-            |(fetch_offset, last_fetched_epoch, partition_bytes_max)| Want {
-                fetch_offset,
-                partition_bytes_max,
-                // A follower may know a newer epoch than ours, or an older one: only the leader is asked to check.
-                current_leader_epoch: if entry.replica.is_some() {
-                    LeaderEpoch::NONE
-                } else {
-                    entry.source_epoch
-                },
-                last_fetched_epoch,
-            },
-        );
+        let want = want.map(|(fetch_offset, last_fetched_epoch, partition_bytes_max)| Want {
+            fetch_offset,
+            partition_bytes_max,
+            // A follower may know a newer epoch than ours, or an older one: only the leader is asked to check.
+            current_leader_epoch: if entry.replica.is_some() { LeaderEpoch::NONE } else { entry.source_epoch },
+            last_fetched_epoch,
+        });
         fetcher.want(&spec.source, spec.source_topic_id, want, gated, now);
     }
 
@@ -426,10 +395,7 @@ impl Shard {
     fn place(self: &Rc<Self>, copy: CopyId, entry: &mut Entry, now: Instant) {
         let (source, target) = (self.source(), self.target());
         let spec = entry.machine.spec();
-        if entry
-            .replica
-            .is_some_and(|(broker, until)| until <= now || source.endpoint(broker).is_none())
-        {
+        if entry.replica.is_some_and(|(broker, until)| until <= now || source.endpoint(broker).is_none()) {
             entry.replica = None;
         }
         let known = source.leader(&spec.source);
@@ -438,23 +404,16 @@ impl Shard {
         let reader = entry.replica.map(|(broker, _)| broker).or(leader);
         if reader != entry.fetcher.as_ref().map(|fetcher| fetcher.broker) {
             if let Some(old) = entry.fetcher.take() {
-                old.session
-                    .borrow_mut()
-                    .want(&spec.source, spec.source_topic_id, None);
+                old.session.borrow_mut().want(&spec.source, spec.source_topic_id, None);
             }
             entry.fetcher = reader.map(|broker| self.fetcher(broker));
         }
         let target_leader = target.leader(&spec.target).and_then(|leader| leader.leader);
-        let no_source = leader
-            .is_none()
-            .then(|| format!("{} has no leader", spec.source));
-        let no_target = target_leader
-            .is_none()
-            .then(|| format!("{} has no leader", spec.target));
+        let no_source = leader.is_none().then(|| format!("{} has no leader", spec.source));
+        let no_target = target_leader.is_none().then(|| format!("{} has no leader", spec.target));
         let key = target_leader.map(|broker| LaneKey {
             broker,
-            index: u8::try_from(copy.0 % u32::from(self.produce.lanes_per_broker.max(1)))
-                .unwrap_or(0),
+            index: u8::try_from(copy.0 % u32::from(self.produce.lanes_per_broker.max(1))).unwrap_or(0),
         });
         entry.misplaced = false;
         if key != entry.lane.as_ref().map(|lane| lane.key) {
@@ -511,13 +470,10 @@ impl Shard {
         for copy in copies {
             self.with(copy, |entry, now| {
                 let spec = entry.machine.spec();
-                let refused = source.refused.contains_key(&spec.source.topic)
-                    || target.refused.contains_key(&spec.target.topic);
+                let refused =
+                    source.refused.contains_key(&spec.source.topic) || target.refused.contains_key(&spec.target.topic);
                 entry.misplaced = true;
-                let ids = (
-                    source.topic_id(&spec.source.topic),
-                    target.topic_id(&spec.target.topic),
-                );
+                let ids = (source.topic_id(&spec.source.topic), target.topic_id(&spec.target.topic));
                 if !refused {
                     entry.machine.handle_topics(now, ids.0, ids.1);
                 }
@@ -550,166 +506,5 @@ impl Shard {
         for copy in lane.ungated() {
             self.touch(copy);
         }
-    }
-
-    async fn timers(self: Rc<Self>) {
-        loop {
-            let next = self.timers.borrow().peek().map(|Reverse((at, _))| *at);
-            let moved = self.timer_moved.notified();
-            match next {
-                Some(at) => tokio::select! {
-                    biased;
-                    () = self.stop.cancelled() => return,
-                    () = moved => continue,
-                    () = sleep_until(at) => {}
-                },
-                None => tokio::select! {
-                    biased;
-                    () = self.stop.cancelled() => return,
-                    () = moved => continue,
-                },
-            }
-            let now = Instant::now();
-            loop {
-                let due = {
-                    let mut timers = self.timers.borrow_mut();
-                    match timers.peek() {
-                        Some(Reverse((at, copy))) if *at <= now => {
-                            let due = (*at, *copy);
-                            timers.pop();
-                            due
-                        }
-                        _ => break,
-                    }
-                };
-                self.with(due.1, |entry, now| {
-                    if entry.timer == Some(due.0) {
-                        entry.timer = None;
-                    }
-                    entry.machine.handle_timeout(now);
-                });
-            }
-        }
-    }
-
-    /// Tells the control thread what changed, a few times a second, and logs changes of state.
-    async fn reporting(self: Rc<Self>) {
-        loop {
-            tokio::select! {
-                biased;
-                () = self.stop.cancelled() => return,
-                () = tokio::time::sleep(REPORT_INTERVAL) => {}
-            }
-            let changed = std::mem::take(&mut *self.changed.borrow_mut());
-            if changed.is_empty() {
-                continue;
-            }
-            let mut rows = Vec::with_capacity(changed.len());
-            for copy in &changed {
-                let mut entries = self.entries.borrow_mut();
-                let Some(entry) = entries.get_mut(copy) else {
-                    continue;
-                };
-                let state = entry.machine.state();
-                if entry.shown.as_ref().map(PartitionState::code) != Some(state.code()) {
-                    log_state(entry.shown.as_ref(), &state, &entry.machine);
-                    entry.shown = Some(state.clone());
-                }
-                let machine = &entry.machine;
-                rows.push((
-                    *copy,
-                    PartitionReport {
-                        state,
-                        source_next: machine.acked().source_next,
-                        lag: machine.lag(),
-                        newest_timestamp: machine.newest_timestamp(),
-                        progress: *machine.progress(),
-                        losses: machine.losses().to_vec(),
-                        reached_goal: machine.reached_goal(),
-                    },
-                ));
-            }
-            if self.reports.try_send(Report::Partitions(rows)).is_err() {
-                self.changed.borrow_mut().extend(changed);
-            }
-        }
-    }
-
-    /// Offers anchors for committing: those that something waits for at once, the others once an interval.
-    async fn anchoring(self: Rc<Self>) {
-        let mut next = Instant::now() + self.anchor_interval;
-        loop {
-            let urgent = tokio::select! {
-                biased;
-                () = self.stop.cancelled() => return,
-                () = self.anchor_now.notified() => true,
-                () = sleep_until(next) => false,
-            };
-            if !urgent {
-                next = Instant::now() + self.anchor_interval;
-            }
-            let mut offers = Vec::new();
-            let due = std::mem::take(&mut *self.anchor_due.borrow_mut());
-            let mut later = BTreeSet::new();
-            for copy in due {
-                let mut entries = self.entries.borrow_mut();
-                let Some(entry) = entries.get_mut(&copy) else {
-                    continue;
-                };
-                if entry.anchor_pending || !entry.machine.wants_anchor() {
-                    continue;
-                }
-                let now_due = entry.machine.wants_anchor_now()
-                    || entry.machine.tail_bytes() >= self.anchor_bytes
-                    || entry.machine.is_drained();
-                if urgent && !now_due {
-                    later.insert(copy);
-                    continue;
-                }
-                let Some((anchor, breaks)) = entry.machine.anchor() else {
-                    continue;
-                };
-                let spec = entry.machine.spec();
-                let offer = AnchorOffer {
-                    copy,
-                    source: spec.source.clone(),
-                    target: spec.target.clone(),
-                    anchor,
-                    breaks: breaks.to_vec(),
-                    tail_bytes: entry.machine.tail_bytes(),
-                };
-                entry.machine.anchor_taken();
-                entry.anchor_pending = true;
-                offers.push(offer);
-            }
-            self.anchor_due.borrow_mut().extend(later);
-            if offers.is_empty() {
-                continue;
-            }
-            debug!(partitions = offers.len(), "anchors offered");
-            if self.reports.send(Report::Anchors(offers)).await.is_err() {
-                return;
-            }
-        }
-    }
-}
-
-fn log_state(before: Option<&PartitionState>, state: &PartitionState, machine: &PartitionMachine) {
-    let spec = machine.spec();
-    let (topic, partition) = (spec.source.topic.as_str(), spec.source.partition.0);
-    match state {
-        PartitionState::Stopped(reason) => {
-            warn!(topic, partition, reason = %reason, remedy = %reason.remedy(), "partition stopped");
-        }
-        // Held by a transaction is what every busy transactional topic is for moments; status and progress show it.
-        PartitionState::AwaitingSource { .. }
-        | PartitionState::AwaitingTarget { .. }
-        | PartitionState::AwaitingAnchor => {
-            warn!(topic, partition, state = %state, "partition waits")
-        }
-        _ if before.is_some_and(|before| matches!(before, PartitionState::Stopped(_))) => {
-            info!(topic, partition, state = %state, "partition goes on");
-        }
-        _ => debug!(topic, partition, state = %state, "partition state"),
     }
 }

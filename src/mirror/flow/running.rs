@@ -1,0 +1,403 @@
+//! A flow while it runs: ownership, topics, reports, and an end in order.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::{Instant, sleep_until},
+};
+use tracing::{debug, error, info, warn};
+
+use super::{
+    Flow, FlowContext, FlowError,
+    anchors::committed_anchors,
+    discovery::{Discovered, Discovery},
+};
+use crate::{
+    mirror::{
+        anchor::AnchorError,
+        identity::{IdentityOf, identity},
+        lease::{RevokeReason, SlotSet, slot_of},
+        lease_driver::{LeaseCommand, LeaseEvent},
+        partition::{PartitionSpec, PartitionState, StopReason},
+        report::{AnchorOffer, AnchorOutcome, Command, CopyId, Report},
+        runs::RunsTopic,
+    },
+    protocol::{TopicName, TopicPartition},
+};
+
+/// How long revoked or stopping partitions may take to settle. The rest of the ten seconds a stop may take is for the
+/// last anchors.
+const DRAIN_PATIENCE: Duration = Duration::from_secs(7);
+
+/// Leaders are not learnt anew more often than this, however many partitions ask.
+const REFRESH_PAUSE: Duration = Duration::from_millis(100);
+
+/// Leaders that partitions asked to learn anew.
+#[derive(Default)]
+struct Refresh {
+    source: bool,
+    target: bool,
+    at: Option<Instant>,
+}
+
+impl Refresh {
+    fn ask(&mut self, source: bool) {
+        if source {
+            self.source = true;
+        } else {
+            self.target = true;
+        }
+        self.at.get_or_insert_with(|| Instant::now() + REFRESH_PAUSE);
+    }
+}
+
+struct Copy {
+    source: TopicPartition,
+    slot: u8,
+    worker: usize,
+}
+
+pub(super) struct Running<'a> {
+    flow: &'a Flow,
+    context: &'a FlowContext,
+    discovery: Discovery<'a>,
+    runs: RunsTopic,
+    group: Arc<str>,
+    shards: Vec<mpsc::Sender<Command>>,
+    lease_commands: mpsc::Sender<LeaseCommand>,
+    anchor_offers: mpsc::Sender<Vec<AnchorOffer>>,
+    copies: BTreeMap<CopyId, Copy>,
+    next_id: u32,
+    /// Slots of the lease that are ours.
+    owned: SlotSet,
+    assigned_once: bool,
+    /// Topics at the start; others begin at their beginning even under `latest`.
+    first_topics: BTreeSet<TopicName>,
+    topics: Vec<Discovered>,
+    refresh: Refresh,
+}
+
+/// Where a running flow sends things.
+pub(super) struct Links {
+    pub(super) shards: Vec<mpsc::Sender<Command>>,
+    pub(super) lease_commands: mpsc::Sender<LeaseCommand>,
+    pub(super) anchor_offers: mpsc::Sender<Vec<AnchorOffer>>,
+}
+
+impl<'a> Running<'a> {
+    /// A flow that owns nothing yet; `topics` is what was found at its start.
+    pub(super) fn new(
+        flow: &'a Flow,
+        context: &'a FlowContext,
+        discovery: Discovery<'a>,
+        runs: RunsTopic,
+        group: Arc<str>,
+        links: Links,
+        topics: Vec<Discovered>,
+    ) -> Self {
+        Self {
+            flow,
+            context,
+            discovery,
+            runs,
+            group,
+            shards: links.shards,
+            lease_commands: links.lease_commands,
+            anchor_offers: links.anchor_offers,
+            copies: BTreeMap::new(),
+            next_id: 0,
+            owned: SlotSet::EMPTY,
+            assigned_once: false,
+            first_topics: topics.iter().map(|topic| topic.source.clone()).collect(),
+            topics,
+            refresh: Refresh::default(),
+        }
+    }
+
+    pub(super) async fn follow(
+        &mut self,
+        mut lease_events: mpsc::Receiver<LeaseEvent>,
+        reports: &mut mpsc::Receiver<Report>,
+    ) -> Result<(), FlowError> {
+        let interval = self.flow.settings.refresh_topics;
+        let mut next_discovery = interval.map(|interval| Instant::now() + interval);
+        let max_age = self.flow.settings.source.metadata_max_age;
+        let mut next_metadata = Instant::now() + max_age;
+        loop {
+            let refresh_at = self.refresh.at;
+            tokio::select! {
+                biased;
+                () = self.context.stop.cancelled() => return Ok(()),
+                event = lease_events.recv() => match event {
+                    Some(LeaseEvent::Own(slots)) => self.own(slots).await,
+                    Some(LeaseEvent::Revoke(slots, why)) => self.revoke(slots, why, reports).await,
+                    Some(LeaseEvent::Lost(why)) => {
+                        error!(flow = %self.flow.name, reason = %why, "the lease is lost for good");
+                        return Err(FlowError::Lease(why));
+                    }
+                    None => return Ok(()),
+                },
+                report = reports.recv() => match report {
+                    Some(report) => self.report(report).await,
+                    None => return Ok(()),
+                },
+                () = sleep_until(refresh_at.unwrap_or_else(Instant::now)), if refresh_at.is_some() => {
+                    self.refresh_leaders().await;
+                }
+                () = sleep_until(next_discovery.unwrap_or_else(Instant::now)), if next_discovery.is_some() => {
+                    next_discovery = interval.map(|interval| Instant::now() + interval);
+                    self.discover().await;
+                }
+                () = sleep_until(next_metadata) => {
+                    next_metadata = Instant::now() + max_age;
+                    self.refresh.ask(true);
+                    self.refresh.ask(false);
+                }
+            }
+            if self.context.until_caught_up && self.is_caught_up() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn is_caught_up(&self) -> bool {
+        let status = self.flow.status.borrow();
+        self.assigned_once
+            && self.copies.keys().all(|id| {
+                status
+                    .partitions
+                    .get(id)
+                    .is_some_and(|(_, row)| row.reached_goal || matches!(row.state, PartitionState::Stopped(_)))
+            })
+    }
+
+    pub(super) fn not_copied(&self) -> Vec<(String, String)> {
+        let status = self.flow.status.borrow();
+        status
+            .partitions
+            .values()
+            .filter_map(|(name, row)| match &row.state {
+                PartitionState::Stopped(reason) => Some((name.clone(), format!("{reason}; {}", reason.remedy()))),
+                _ => None,
+            })
+            .collect()
+    }
+
+    async fn report(&mut self, report: Report) {
+        match report {
+            Report::Partitions(rows) => {
+                let mut status = self.flow.status.borrow_mut();
+                for (id, row) in rows {
+                    if let Some(copy) = self.copies.get(&id) {
+                        status.partitions.insert(id, (copy.source.to_string(), row));
+                    }
+                }
+            }
+            Report::Anchors(offers) => {
+                // The committer takes one lot after the other; while it waits for the coordinator, offers wait in
+                // the shards, which count their tails.
+                if let Err(error) = self.anchor_offers.try_send(offers) {
+                    let offers = match error {
+                        mpsc::error::TrySendError::Full(offers) | mpsc::error::TrySendError::Closed(offers) => offers,
+                    };
+                    self.refuse_anchors(offers).await;
+                }
+            }
+            Report::RefreshSource => self.refresh.ask(true),
+            Report::RefreshTarget => self.refresh.ask(false),
+        }
+    }
+
+    async fn refuse_anchors(&self, offers: Vec<AnchorOffer>) {
+        for shard in &self.shards {
+            let outcomes = offers.iter().map(|offer| AnchorOutcome { copy: offer.copy, durable: None }).collect();
+            let _ = shard.send(Command::Anchored(outcomes)).await;
+        }
+    }
+
+    async fn refresh_leaders(&mut self) {
+        let refresh = std::mem::take(&mut self.refresh);
+        let topics = |remote: bool| -> BTreeSet<TopicName> {
+            self.topics.iter().map(|topic| if remote { topic.target.clone() } else { topic.source.clone() }).collect()
+        };
+        for (wanted, cluster, names) in
+            [(refresh.source, &self.flow.source, topics(false)), (refresh.target, &self.flow.target, topics(true))]
+        {
+            if !wanted || names.is_empty() {
+                continue;
+            }
+            // Bounded, so that one cluster that hangs does not keep the other's leaders from being learnt.
+            match tokio::time::timeout(Duration::from_secs(5), cluster.refresh(&names)).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => {
+                    debug!(flow = %self.flow.name, %error, "leaders could not be learnt");
+                    tokio::time::sleep(REFRESH_PAUSE).await;
+                }
+                Err(_) => {
+                    debug!(flow = %self.flow.name, cluster = %cluster.alias(), "leaders could not be learnt in time")
+                }
+            }
+        }
+    }
+
+    async fn discover(&mut self) {
+        match self.discovery.look().await {
+            Ok((found, changes)) => {
+                self.discovery.apply(changes).await;
+                self.topics = found;
+                let owned = self.owned;
+                self.assign(owned, true).await;
+            }
+            Err(error) => warn!(flow = %self.flow.name, %error, "topics could not be looked for"),
+        }
+    }
+
+    async fn own(&mut self, slots: SlotSet) {
+        self.owned = self.owned.union(&slots);
+        "copying".clone_into(&mut self.flow.status.borrow_mut().state);
+        self.assign(slots, false).await;
+        self.assigned_once = true;
+    }
+
+    /// Gives every partition of these slots that nobody copies yet to a worker.
+    async fn assign(&mut self, slots: SlotSet, appeared: bool) {
+        let known: BTreeSet<TopicPartition> = self.copies.values().map(|copy| copy.source.clone()).collect();
+        let mut fresh = Vec::new();
+        for topic in &self.topics {
+            for partition in 0..topic.partitions {
+                let source = TopicPartition::new(topic.source.clone(), partition);
+                let slot = slot_of(topic.target.as_str(), partition);
+                if slots.contains(slot) && !known.contains(&source) {
+                    fresh.push((topic.clone(), source, slot));
+                }
+            }
+        }
+        if fresh.is_empty() {
+            return;
+        }
+        let targets: BTreeSet<TopicPartition> = fresh
+            .iter()
+            .map(|(topic, source, _)| TopicPartition::new(topic.target.clone(), source.partition))
+            .collect();
+        let anchors = committed_anchors(&self.flow.target, &self.group, &self.runs, &targets, &self.context.stop).await;
+        let Some(anchors) = anchors else { return };
+        let (sources, remotes) = (self.flow.source.snapshot(), self.flow.target.snapshot());
+        let mut lots: BTreeMap<usize, Vec<_>> = BTreeMap::new();
+        for (topic, source, slot) in fresh {
+            let target = TopicPartition::new(topic.target.clone(), source.partition);
+            let source_topic_id = sources.topic_id(&source.topic).unwrap_or_default();
+            let (anchor, trouble) = match anchors.get(&target) {
+                Some(Ok(anchor)) => (Some(anchor.clone()), None),
+                Some(Err(error)) => (None, Some(unreadable(error))),
+                None => (None, None),
+            };
+            let reason = topic.refused.clone().map(|why| StopReason::TwoWriters { why }).or(trouble);
+            let fresh_identity = identity(IdentityOf {
+                source_cluster: &self.flow.source_cluster_id,
+                target_cluster: &self.flow.target_cluster_id,
+                flow: &self.flow.name,
+                partition: &source,
+                topic_id: source_topic_id,
+            });
+            let spec = PartitionSpec {
+                target_topic_id: remotes.topic_id(&target.topic).unwrap_or_default(),
+                source: source.clone(),
+                target,
+                source_topic_id,
+                fresh_identity,
+                anchor,
+                target_batch_bytes_max: topic.target_batch_bytes_max,
+                appeared_later: appeared || !self.first_topics.contains(&source.topic),
+            };
+            let id = CopyId(self.next_id);
+            self.next_id = self.next_id.wrapping_add(1);
+            let worker = usize::try_from(id.0).unwrap_or(0) % self.shards.len().max(1);
+            self.copies.insert(id, Copy { source, slot, worker });
+            lots.entry(worker).or_default().push((id, spec, reason));
+        }
+        info!(
+            flow = %self.flow.name,
+            partitions = lots.values().map(Vec::len).sum::<usize>(),
+            anchors = anchors.len(),
+            "partitions assigned"
+        );
+        for (worker, lot) in lots {
+            if let Some(shard) = self.shards.get(worker) {
+                let _ = shard.send(Command::Assign(lot)).await;
+            }
+        }
+    }
+
+    async fn revoke(&mut self, slots: SlotSet, why: RevokeReason, reports: &mut mpsc::Receiver<Report>) {
+        self.owned = self.owned.minus(&slots);
+        let going: Vec<CopyId> =
+            self.copies.iter().filter(|(_, copy)| slots.contains(copy.slot)).map(|(id, _)| *id).collect();
+        warn!(flow = %self.flow.name, partitions = going.len(), ?why, "partitions given up");
+        let patience = if why == RevokeReason::Lost { Duration::from_millis(200) } else { DRAIN_PATIENCE };
+        self.give_up(&going, patience, reports).await;
+        let _ = self.lease_commands.send(LeaseCommand::Revoked(slots)).await;
+    }
+
+    /// Lets workers stop these; true if all of them settled in time.
+    async fn give_up(&mut self, going: &[CopyId], patience: Duration, reports: &mut mpsc::Receiver<Report>) -> bool {
+        let mut waiting = Vec::new();
+        for (worker, shard) in self.shards.iter().enumerate() {
+            let copies: Vec<CopyId> = going
+                .iter()
+                .copied()
+                .filter(|id| self.copies.get(id).is_some_and(|copy| copy.worker == worker))
+                .collect();
+            if copies.is_empty() {
+                continue;
+            }
+            let (done, settled) = oneshot::channel();
+            let _ = shard.send(Command::Revoke { copies, done }).await;
+            waiting.push(settled);
+        }
+        let deadline = Instant::now() + patience;
+        let mut all = true;
+        for mut settled in waiting {
+            loop {
+                tokio::select! {
+                    biased;
+                    result = &mut settled => {
+                        all &= result.is_ok();
+                        break;
+                    }
+                    // Last anchors come as reports.
+                    report = reports.recv() => match report {
+                        Some(report) => self.report(report).await,
+                        None => break,
+                    },
+                    () = sleep_until(deadline) => {
+                        all = false;
+                        break;
+                    }
+                }
+            }
+        }
+        for id in going {
+            self.copies.remove(id);
+            self.flow.status.borrow_mut().partitions.remove(id);
+        }
+        all
+    }
+
+    /// Ends in order: stop fetching, let what is in flight settle, make last anchors durable.
+    pub(super) async fn drain(&mut self, reports: &mut mpsc::Receiver<Report>) -> bool {
+        "stopping".clone_into(&mut self.flow.status.borrow_mut().state);
+        let all: Vec<CopyId> = self.copies.keys().copied().collect();
+        let settled = self.give_up(&all, DRAIN_PATIENCE, reports).await;
+        info!(flow = %self.flow.name, partitions = all.len(), settled, "drained");
+        settled
+    }
+}
+
+fn unreadable(error: &AnchorError) -> StopReason {
+    StopReason::PositionUnknown { why: format!("its anchor cannot be read: {error}") }
+}

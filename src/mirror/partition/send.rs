@@ -1,0 +1,293 @@
+//! The way of a batch from the queue through the window to its acknowledgement.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{
+    machine::{InFlight, PartitionMachine, Phase},
+    state::StopReason,
+    types::{Break, Outbound, ProduceOutcome, Ticket},
+};
+use crate::{
+    batch::HEADER_LEN,
+    client::recovery::{ProduceStep, produce_step},
+    protocol::{ErrorCode, LeaderEpoch},
+};
+
+impl PartitionMachine {
+    /// The next source offset to fetch, the leader epoch of the batch before it and the limit in bytes; `None` while
+    /// the partition must not be in a fetch session. `queue_bytes_max` bounds what may wait for sending.
+    #[must_use]
+    pub fn fetch_want(&self, now: Instant, queue_bytes_max: usize) -> Option<(i64, LeaderEpoch, i32)> {
+        let flowing = matches!(self.phase, Phase::Matching { .. } | Phase::Anchoring | Phase::Copying);
+        let held = self.hold.as_ref().is_some_and(|(until, _)| *until > now);
+        if !flowing || held || self.ask_source || self.blocked.is_some() || self.draining || self.source_gone.is_some()
+        {
+            return None;
+        }
+        if self.is_queue_full(queue_bytes_max) {
+            return None;
+        }
+        Some((self.prepared.source_next, self.taken_epoch, self.partition_bytes_max))
+    }
+
+    /// Whether so much waits for sending that nothing more should be fetched. Two batches always may wait, whatever
+    /// their size: one that is being fetched while the other one is being sent.
+    #[must_use]
+    pub fn is_queue_full(&self, queue_bytes_max: usize) -> bool {
+        self.queue_bytes >= queue_bytes_max && self.queue.len() >= 2
+    }
+
+    /// Whether a batch may be sent now. `wall_ms` is the time of day in milliseconds.
+    #[must_use]
+    pub fn can_send(&self, wall_ms: i64) -> bool {
+        if !matches!(self.phase, Phase::Copying) || self.draining || self.target_gone.is_some() || self.tail_is_full() {
+            return false;
+        }
+        let Some(next) = self.queue.front() else {
+            return false;
+        };
+        let old = |timestamp: i64| wall_ms.saturating_sub(timestamp) > age_ms(self.settings.old_age);
+        // (F) The broker orders a window only while it has our producer state, which it drops by the age of the
+        // newest record (`broker-experiments.md` section 0.2).
+        let window = if !self.confirmed
+            || old(next.max_timestamp)
+            || self.in_flight.back().is_some_and(|last| old(last.max_timestamp))
+        {
+            1
+        } else {
+            self.settings.window_max
+        };
+        self.in_flight.len() < window
+    }
+
+    /// Moves the next batch into flight; `None` if [`Self::can_send`] says no. The outcome must come back through
+    /// [`Self::handle_produced`] or [`Self::handle_lane_lost`].
+    pub fn take_batch(&mut self, wall_ms: i64) -> Option<Outbound> {
+        if !self.can_send(wall_ms) {
+            return None;
+        }
+        let next = self.queue.pop_front()?;
+        self.queue_bytes = self.queue_bytes.saturating_sub(next.batch.len());
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        let crc = crc_of(&next.head);
+        self.in_flight.push_back(InFlight {
+            ticket,
+            source_base: next.source_base,
+            before: next.before,
+            after: next.after,
+            records: next.records,
+            bytes: next.batch.len(),
+            crc,
+            max_timestamp: next.max_timestamp,
+            leader_epoch: next.leader_epoch,
+            settled: false,
+            _hold: next.hold,
+        });
+        Some(Outbound { ticket, head: next.head, batch: next.batch })
+    }
+
+    /// Size in bytes of the batch that [`Self::take_batch`] would give.
+    #[must_use]
+    pub fn next_batch_bytes(&self) -> usize {
+        self.queue.front().map_or(0, |next| next.batch.len())
+    }
+
+    /// Whether batches are queued or in flight.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty() && self.in_flight.is_empty()
+    }
+
+    /// Whether outcomes are awaited: the partition must stay on its lane.
+    #[must_use]
+    pub fn has_in_flight(&self) -> bool {
+        !self.in_flight.is_empty()
+    }
+
+    /// When [`Self::handle_timeout`] wants to be called.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let phase = match &self.phase {
+            Phase::Locating { not_before, asked: false, .. } | Phase::ReadingTail { not_before, asked: false, .. } => {
+                Some(*not_before)
+            }
+            Phase::Stopped { retry_at, .. } => *retry_at,
+            _ => None,
+        };
+        let hold = self.hold.as_ref().map(|(until, _)| *until);
+        [phase, hold, self.match_until].into_iter().flatten().min()
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.hold.as_ref().is_some_and(|(until, _)| *until <= now) {
+            self.hold = None;
+        }
+        if self.match_until.is_some_and(|until| until <= now) {
+            self.handle_match_timeout(now);
+        }
+        if let Phase::Stopped { retry_at: Some(at), .. } = &self.phase
+            && *at <= now
+        {
+            self.blocked = None;
+            self.corrupt_attempts = 0;
+            self.relocate(now);
+        }
+    }
+
+    /// The outcome of a batch in flight. Returns whether the leaders should be learnt anew.
+    pub fn handle_produced(&mut self, now: Instant, ticket: Ticket, outcome: ProduceOutcome) -> bool {
+        let Some(index) = self.in_flight.iter().position(|batch| batch.ticket == ticket) else {
+            // Forgotten by a reconcile that came before this answer; what it says was learnt there.
+            return false;
+        };
+        let mut refresh = false;
+        match outcome {
+            ProduceOutcome::Stored { base_offset, already }
+                if index == 0
+                    && self.in_flight.front().is_some_and(|batch| batch.before.target_next == base_offset) =>
+            {
+                self.acknowledge_first(already);
+                self.backoff.reset();
+            }
+            ProduceOutcome::Stored { .. } | ProduceOutcome::Unknown => self.unsettle(index, None),
+            ProduceOutcome::Failed { code, message } => match produce_step(code) {
+                ProduceStep::Reconcile { refresh: wanted } => {
+                    refresh = wanted;
+                    self.unsettle(index, None);
+                }
+                ProduceStep::Refuse => self.unsettle(index, Some((ticket, code, message))),
+            },
+        }
+        self.settle_if_complete(now);
+        refresh
+    }
+
+    /// The connection that carried what is in flight is gone.
+    pub fn handle_lane_lost(&mut self, now: Instant) {
+        // A new connection begins with a window of one, whatever was confirmed on the old one.
+        self.confirmed = false;
+        if self.in_flight.is_empty() {
+            return;
+        }
+        for batch in &mut self.in_flight {
+            batch.settled = true;
+        }
+        self.unsettle(0, None);
+        self.settle_if_complete(now);
+    }
+
+    /// Another broker leads the target partition now, or the same one anew.
+    pub fn handle_target_leader_changed(&mut self, now: Instant) {
+        match self.phase {
+            // Answers of the former leader still come, or its connection breaks; both end the settling.
+            Phase::Copying if !self.in_flight.is_empty() => self.phase = Phase::Settling { refused: None },
+            Phase::Copying | Phase::Matching { .. } => self.relocate(now),
+            _ => {}
+        }
+    }
+
+    /// (C) The oldest batch in flight is stored where it was expected.
+    pub(super) fn acknowledge_first(&mut self, already: bool) {
+        let Some(batch) = self.in_flight.pop_front() else {
+            return;
+        };
+        self.count_run(batch.source_base, batch.before.target_next);
+        self.acked = batch.after;
+        self.acked_epoch = batch.leader_epoch;
+        self.confirmed = true;
+        self.tail_bytes = self.tail_bytes.saturating_add(batch.bytes as u64);
+        self.anchor_dirty = true;
+        self.progress.records += u64::try_from(batch.records).unwrap_or(0);
+        self.progress.bytes_out += batch.bytes as u64;
+        self.progress.batches += 1;
+        self.progress.already_there += u64::from(already);
+        self.newest_timestamp = self.newest_timestamp.max(batch.max_timestamp);
+    }
+
+    /// Notes a break where the distance between both logs changes (`design.md` 5).
+    pub(super) fn count_run(&mut self, source_base: i64, target_base: i64) {
+        let distance = target_base.wrapping_sub(source_base);
+        if self.run != Some(distance) {
+            self.run = Some(distance);
+            self.breaks.push(Break { source_start: source_base, target_start: target_base });
+        }
+    }
+
+    fn unsettle(&mut self, index: usize, refusal: Option<(Ticket, ErrorCode, Option<String>)>) {
+        if let Some(batch) = self.in_flight.get_mut(index) {
+            batch.settled = true;
+        }
+        match &mut self.phase {
+            Phase::Settling { refused } => {
+                if refused.is_none() {
+                    *refused = refusal;
+                }
+            }
+            Phase::Stopped { .. } => {}
+            phase => *phase = Phase::Settling { refused: refusal },
+        }
+    }
+
+    fn settle_if_complete(&mut self, now: Instant) {
+        let Phase::Settling { refused } = &mut self.phase else {
+            return;
+        };
+        if self.in_flight.iter().any(|batch| !batch.settled) {
+            return;
+        }
+        // A refusal counts only if it is the first thing that went wrong: a later batch is refused for many reasons
+        // once one before it failed.
+        let first = self.in_flight.front().map(|batch| (batch.ticket, batch.source_base));
+        if let (Some((ticket, code, message)), Some((first, offset))) = (refused.take(), first)
+            && ticket == first
+        {
+            let message = message.filter(|text| !text.is_empty());
+            self.stop(now, StopReason::Refused { offset, code, message });
+            return;
+        }
+        self.relocate(now);
+    }
+
+    /// (D) Everything queued is dropped and the target is asked; what is in flight is kept as a list of what may be
+    /// found there.
+    pub(super) fn relocate(&mut self, now: Instant) {
+        self.drop_queue();
+        self.confirmed = false;
+        self.blocked = None;
+        // The first failure asks at once, since most are over by then; a failure after it waits.
+        let first = self.backoff.attempt() == 0;
+        let delay = self.backoff.next_delay();
+        let not_before = if first { now } else { now + delay };
+        self.phase = Phase::Locating { not_before, asked: false, awaiting_high_watermark: false };
+    }
+
+    pub(super) fn drop_queue(&mut self) {
+        self.progress.bytes_in_vain += self.queue_bytes as u64;
+        self.queue.clear();
+        self.queue_bytes = 0;
+    }
+
+    /// Stands still, visibly. What was queued is dropped; the position stays.
+    pub(super) fn stop(&mut self, now: Instant, reason: StopReason) {
+        self.drop_queue();
+        let retry_at = reason.is_retried().then(|| now + self.settings.stopped_retry);
+        self.phase = Phase::Stopped { reason, retry_at };
+        self.anchor_dirty = true;
+    }
+}
+
+fn age_ms(age: Duration) -> i64 {
+    i64::try_from(age.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// The checksum field of a header (`batch-forwarding.md` 1.1).
+fn crc_of(head: &[u8; HEADER_LEN]) -> u32 {
+    match head.get(17..21) {
+        Some(&[a, b, c, d]) => u32::from_be_bytes([a, b, c, d]),
+        _ => 0,
+    }
+}

@@ -1,0 +1,146 @@
+//! What a partition is told, and the small things it hands out and takes back.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::{
+    batch::{HEADER_LEN, ProducerIdentity},
+    mirror::anchor::{Anchor, Shape},
+    protocol::{ErrorCode, TopicId, TopicPartition},
+};
+
+/// Where a partition without an anchor begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StartAt {
+    /// At the first record that exists.
+    Earliest,
+    /// Behind the last one; only for partitions that existed when the flow first started.
+    Latest,
+}
+
+/// What to do when a partition has no anchor and its target is not empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TargetNotEmpty {
+    /// Stop, with the remedy.
+    Stop,
+    /// Copy behind what is there.
+    Append,
+}
+
+/// What all partitions of a flow share.
+#[derive(Debug, Clone)]
+pub struct PartitionSettings {
+    /// See [`StartAt`].
+    pub start: StartAt,
+    /// See [`TargetNotEmpty`].
+    pub target_not_empty: TargetNotEmpty,
+    /// What shapes the bytes.
+    pub shape: Shape,
+    /// Batches in flight once the window is open; 1 to 5.
+    pub window_max: usize,
+    /// Batches whose newest record is older than this get a window of one: the target may forget their producer.
+    pub old_age: Duration,
+    /// Bytes acknowledged since the last durable anchor after which sending pauses.
+    pub tail_bytes_max: u64,
+    /// Between attempts of a stopped partition whose cause may go away.
+    pub stopped_retry: Duration,
+}
+
+/// Which partition this is.
+#[derive(Debug, Clone)]
+pub struct PartitionSpec {
+    /// On the source.
+    pub source: TopicPartition,
+    /// On the target.
+    pub target: TopicPartition,
+    /// Zero where there is none.
+    pub source_topic_id: TopicId,
+    /// Zero where there is none.
+    pub target_topic_id: TopicId,
+    /// For a partition that has no anchor.
+    pub fresh_identity: ProducerIdentity,
+    /// The durable anchor, if there is one.
+    pub anchor: Option<Anchor>,
+    /// The target topic's `max.message.bytes`, if known.
+    pub target_batch_bytes_max: Option<usize>,
+    /// The topic appeared after the flow's first start: it begins at its beginning even under `latest`.
+    pub appeared_later: bool,
+}
+
+/// Names a batch in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(pub u64);
+
+/// A batch to send now.
+#[derive(Debug)]
+pub struct Outbound {
+    /// To be given back with the outcome.
+    pub ticket: Ticket,
+    /// The header to send.
+    pub head: [u8; HEADER_LEN],
+    /// The whole batch as fetched.
+    pub batch: Bytes,
+}
+
+/// What became of a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProduceOutcome {
+    /// The target has it at this offset; `already` if it says that it had it before.
+    Stored {
+        /// As answered.
+        base_offset: i64,
+        /// `log_append_time` was set although the topic keeps the producers' times.
+        already: bool,
+    },
+    /// The target answered with an error.
+    Failed {
+        /// Its code.
+        code: ErrorCode,
+        /// Its words.
+        message: Option<String>,
+    },
+    /// Nobody knows.
+    Unknown,
+}
+
+/// From `source_start` on, target offset = source offset + (target_start - source_start).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Break {
+    /// First source offset of the run.
+    pub source_start: i64,
+    /// Its offset on the target.
+    pub target_start: i64,
+}
+
+/// Records that were gone from the source before they were copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lost {
+    /// First offset.
+    pub from: i64,
+    /// Offset after the last.
+    pub to: i64,
+}
+
+/// Counters since the machine was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Records acknowledged.
+    pub records: u64,
+    /// Bytes of batches fetched.
+    pub bytes_in: u64,
+    /// Bytes of batches acknowledged.
+    pub bytes_out: u64,
+    /// Batches acknowledged, all of them forwarded sealed.
+    pub batches: u64,
+    /// Control batches, not copied.
+    pub control_batches: u64,
+    /// Records of aborted transactions, not copied.
+    pub aborted_records: u64,
+    /// Records lost at the source before they were copied.
+    pub lost_records: u64,
+    /// Batches that the target said it had already.
+    pub already_there: u64,
+    /// Bytes fetched in vain: cut off at the end of an answer, or dropped by a rewind.
+    pub bytes_in_vain: u64,
+}

@@ -1,0 +1,178 @@
+//! What a shard does by the clock: timers of partitions, reports, anchors.
+
+use std::{cmp::Reverse, collections::BTreeSet, rc::Rc, time::Duration};
+
+use tokio::time::{Instant, sleep_until};
+use tracing::{debug, info, warn};
+
+use super::Shard;
+use crate::mirror::{
+    partition::{PartitionMachine, PartitionState},
+    report::{AnchorOffer, PartitionReport, Report},
+};
+
+/// How often changed partitions are told to the control thread.
+const REPORT_INTERVAL: Duration = Duration::from_millis(250);
+
+impl Shard {
+    pub(super) async fn timers(self: Rc<Self>) {
+        loop {
+            let next = self.timers.borrow().peek().map(|Reverse((at, _))| *at);
+            let moved = self.timer_moved.notified();
+            match next {
+                Some(at) => tokio::select! {
+                    biased;
+                    () = self.stop.cancelled() => return,
+                    () = moved => continue,
+                    () = sleep_until(at) => {}
+                },
+                None => tokio::select! {
+                    biased;
+                    () = self.stop.cancelled() => return,
+                    () = moved => continue,
+                },
+            }
+            let now = Instant::now();
+            loop {
+                let due = {
+                    let mut timers = self.timers.borrow_mut();
+                    match timers.peek() {
+                        Some(Reverse((at, copy))) if *at <= now => {
+                            let due = (*at, *copy);
+                            timers.pop();
+                            due
+                        }
+                        _ => break,
+                    }
+                };
+                self.with(due.1, |entry, now| {
+                    if entry.timer == Some(due.0) {
+                        entry.timer = None;
+                    }
+                    entry.machine.handle_timeout(now);
+                });
+            }
+        }
+    }
+
+    /// Tells the control thread what changed, a few times a second, and logs changes of state.
+    pub(super) async fn reporting(self: Rc<Self>) {
+        loop {
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return,
+                () = tokio::time::sleep(REPORT_INTERVAL) => {}
+            }
+            let changed = std::mem::take(&mut *self.changed.borrow_mut());
+            if changed.is_empty() {
+                continue;
+            }
+            let mut rows = Vec::with_capacity(changed.len());
+            for copy in &changed {
+                let mut entries = self.entries.borrow_mut();
+                let Some(entry) = entries.get_mut(copy) else {
+                    continue;
+                };
+                let state = entry.machine.state();
+                if entry.shown.as_ref().map(PartitionState::code) != Some(state.code()) {
+                    log_state(entry.shown.as_ref(), &state, &entry.machine);
+                    entry.shown = Some(state.clone());
+                }
+                let machine = &entry.machine;
+                rows.push((
+                    *copy,
+                    PartitionReport {
+                        state,
+                        source_next: machine.acked().source_next,
+                        lag: machine.lag(),
+                        newest_timestamp: machine.newest_timestamp(),
+                        progress: *machine.progress(),
+                        losses: machine.losses().to_vec(),
+                        reached_goal: machine.reached_goal(),
+                    },
+                ));
+            }
+            if self.reports.try_send(Report::Partitions(rows)).is_err() {
+                self.changed.borrow_mut().extend(changed);
+            }
+        }
+    }
+
+    /// Offers anchors for committing: those that something waits for at once, the others once an interval.
+    pub(super) async fn anchoring(self: Rc<Self>) {
+        let mut next = Instant::now() + self.anchor_interval;
+        loop {
+            let urgent = tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return,
+                () = self.anchor_now.notified() => true,
+                () = sleep_until(next) => false,
+            };
+            if !urgent {
+                next = Instant::now() + self.anchor_interval;
+            }
+            let mut offers = Vec::new();
+            let due = std::mem::take(&mut *self.anchor_due.borrow_mut());
+            let mut later = BTreeSet::new();
+            for copy in due {
+                let mut entries = self.entries.borrow_mut();
+                let Some(entry) = entries.get_mut(&copy) else {
+                    continue;
+                };
+                if entry.anchor_pending || !entry.machine.wants_anchor() {
+                    continue;
+                }
+                let now_due = entry.machine.wants_anchor_now()
+                    || entry.machine.tail_bytes() >= self.anchor_bytes
+                    || entry.machine.is_drained();
+                if urgent && !now_due {
+                    later.insert(copy);
+                    continue;
+                }
+                let Some((anchor, breaks)) = entry.machine.anchor() else {
+                    continue;
+                };
+                let spec = entry.machine.spec();
+                let offer = AnchorOffer {
+                    copy,
+                    source: spec.source.clone(),
+                    target: spec.target.clone(),
+                    anchor,
+                    breaks: breaks.to_vec(),
+                    tail_bytes: entry.machine.tail_bytes(),
+                };
+                entry.machine.anchor_taken();
+                entry.anchor_pending = true;
+                offers.push(offer);
+            }
+            self.anchor_due.borrow_mut().extend(later);
+            if offers.is_empty() {
+                continue;
+            }
+            debug!(partitions = offers.len(), "anchors offered");
+            if self.reports.send(Report::Anchors(offers)).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn log_state(before: Option<&PartitionState>, state: &PartitionState, machine: &PartitionMachine) {
+    let spec = machine.spec();
+    let (topic, partition) = (spec.source.topic.as_str(), spec.source.partition.0);
+    match state {
+        PartitionState::Stopped(reason) => {
+            warn!(topic, partition, reason = %reason, remedy = %reason.remedy(), "partition stopped");
+        }
+        // Held by a transaction is what every busy transactional topic is for moments; status and progress show it.
+        PartitionState::AwaitingSource { .. }
+        | PartitionState::AwaitingTarget { .. }
+        | PartitionState::AwaitingAnchor => {
+            warn!(topic, partition, state = %state, "partition waits")
+        }
+        _ if before.is_some_and(|before| matches!(before, PartitionState::Stopped(_))) => {
+            info!(topic, partition, state = %state, "partition goes on");
+        }
+        _ => debug!(topic, partition, state = %state, "partition state"),
+    }
+}
