@@ -338,6 +338,9 @@ impl Shard {
         let Some(entry) = entries.get_mut(&copy) else {
             return;
         };
+        if entry.machine.poll_timeout().is_some_and(|at| at <= now) {
+            entry.machine.handle_timeout(now);
+        }
         entry.machine.handle_quiet(now);
         if entry.misplaced || entry.replica.is_some() {
             self.place(copy, entry, now);
@@ -345,7 +348,10 @@ impl Shard {
         if entry.machine.locate_want(now).is_some() {
             self.lookups.push(copy);
         }
+        // A deadline that has passed was dealt with above; one that stays in the past (a look-up that is due) is waited
+        // for elsewhere, and arming it would make the timer task spin.
         if let Some(at) = entry.machine.poll_timeout()
+            && at > now
             && entry.timer != Some(at)
         {
             entry.timer = Some(at);
