@@ -6,8 +6,7 @@
 //! later ones, and whether it took effect is unknown either way.
 //!
 //! Invariants: (a) every request handed in gets exactly one answer or error; (b) bytes of a request are written whole
-//! or the connection ends; (c) a frame's buffer is allocated only after its length passed the limit of the request
-//! it answers; (d) the payload of a request is written from the segments given, never copied.
+//! or the connection ends; (c) no frame is longer than the request it answers allows; (d) the payload of a request is written from the segments given, never copied.
 
 use std::{
     collections::VecDeque,
@@ -19,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{Buf, Bytes};
 use kafka_protocol::{
     messages::ApiKey,
     protocol::{Decodable, Encodable, HeaderVersion, Request},
@@ -29,13 +28,14 @@ use tokio::{
     sync::oneshot,
     time::{Instant, Sleep, sleep_until},
 };
-use tokio_util::io::poll_read_buf;
 use tracing::debug;
 
-use super::transport::BoxTransport;
+use super::{
+    frame_reader::{Expected, FrameReader, ReadFault},
+    transport::BoxTransport,
+};
 use crate::protocol::{
-    ApiVersions, DecodeError, EncodeError, FrameError, UnsupportedApi, decode_response, encode_request, frame_length,
-    split_response,
+    ApiVersions, DecodeError, EncodeError, FrameError, UnsupportedApi, decode_response, encode_request, split_response,
 };
 
 /// Requests waiting or in flight on one connection; a caller that exceeds it has lost its own bound.
@@ -361,17 +361,12 @@ impl Future for Answer {
     }
 }
 
-enum Reading {
-    Prefix { bytes: [u8; 4], filled: usize },
-    Body { buffer: BytesMut, length: usize },
-}
-
 struct Driver {
     transport: BoxTransport,
     shared: Arc<Shared>,
     writing: VecDeque<Bytes>,
     in_flight: VecDeque<Pending>,
-    reading: Reading,
+    reader: FrameReader,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
@@ -382,7 +377,7 @@ impl Driver {
             shared,
             writing: VecDeque::new(),
             in_flight: VecDeque::new(),
-            reading: Reading::Prefix { bytes: [0; 4], filled: 0 },
+            reader: FrameReader::default(),
             timer: None,
         }
     }
@@ -457,58 +452,27 @@ impl Driver {
     /// Reads until the socket is empty; ready only with an error.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<ConnectionError> {
         loop {
-            match &mut self.reading {
-                Reading::Prefix { bytes, filled } => {
-                    let mut rest = bytes.get_mut(*filled..).unwrap_or_default();
-                    let room = rest.len();
-                    match poll_read_buf(Pin::new(&mut self.transport), cx, &mut rest) {
-                        Poll::Ready(Ok(0)) => {
-                            return Poll::Ready(ConnectionError::Closed { peer: self.peer() });
-                        }
-                        Poll::Ready(Ok(read)) => {
-                            *filled += read;
-                            if read < room {
-                                continue;
-                            }
-                        }
-                        Poll::Ready(Err(error)) => return Poll::Ready(self.io_error(error)),
-                        Poll::Pending => return Poll::Pending,
-                    }
-                    let prefix = *bytes;
-                    // The limit is that of the request the frame must answer.
-                    let limit = self.in_flight.front().map_or(PLAIN_ANSWER_MAX, |pending| pending.answer_max);
-                    match frame_length(prefix, limit) {
-                        Ok(length) => {
-                            if self.in_flight.is_empty() {
-                                return Poll::Ready(self.protocol("an answer that nobody asked for"));
-                            }
-                            self.reading = Reading::Body { buffer: BytesMut::with_capacity(length), length };
-                        }
-                        Err(error) => {
-                            return Poll::Ready(ConnectionError::Frame { peer: self.peer(), error });
-                        }
-                    }
-                }
-                Reading::Body { buffer, length } => {
-                    let missing = length.saturating_sub(buffer.len());
-                    if missing > 0 {
-                        let mut room = buffer.limit(missing);
-                        match poll_read_buf(Pin::new(&mut self.transport), cx, &mut room) {
-                            Poll::Ready(Ok(0)) => {
-                                return Poll::Ready(ConnectionError::Closed { peer: self.peer() });
-                            }
-                            Poll::Ready(Ok(_)) => continue,
-                            Poll::Ready(Err(error)) => return Poll::Ready(self.io_error(error)),
-                            Poll::Pending => return Poll::Pending,
-                        }
-                    }
-                    let frame = std::mem::take(buffer).freeze();
-                    self.reading = Reading::Prefix { bytes: [0; 4], filled: 0 };
-                    if let Err(error) = self.answer(frame) {
-                        return Poll::Ready(error);
-                    }
-                }
+            // The limit is that of the request the frame must answer.
+            let expected =
+                self.in_flight.front().map_or(Expected { bytes_max: PLAIN_ANSWER_MAX, records: false }, |pending| {
+                    Expected { bytes_max: pending.answer_max, records: pending.api == ApiKey::Fetch }
+                });
+            let frame = match self.reader.poll_frame(&mut self.transport, cx, expected) {
+                Poll::Ready(Ok(frame)) => frame,
+                Poll::Ready(Err(fault)) => return Poll::Ready(self.read_fault(fault)),
+                Poll::Pending => return Poll::Pending,
+            };
+            if let Err(error) = self.answer(frame) {
+                return Poll::Ready(error);
             }
+        }
+    }
+
+    fn read_fault(&self, fault: ReadFault) -> ConnectionError {
+        match fault {
+            ReadFault::Closed => ConnectionError::Closed { peer: self.peer() },
+            ReadFault::Io(error) => self.io_error(error),
+            ReadFault::Frame(error) => ConnectionError::Frame { peer: self.peer(), error },
         }
     }
 

@@ -4,6 +4,7 @@
 
 mod connection;
 mod dial;
+mod frame_reader;
 mod transport;
 
 pub use connection::{Answer, Connection, ConnectionError, Reply, RequestError};

@@ -77,6 +77,12 @@ pub(crate) struct Entry {
     /// It is in its lane's queue.
     pub(crate) ready: bool,
     anchor_pending: bool,
+    /// It is in the list of anchors that are due.
+    anchor_listed: bool,
+    /// It is in the list of what is told to the control thread.
+    change_listed: bool,
+    /// What its session was told last, and whether it was held back for want of room.
+    told: (Option<Want>, bool),
     timer: Option<Instant>,
     shown: Option<PartitionState>,
 }
@@ -231,6 +237,9 @@ impl Shard {
                         misplaced: true,
                         ready: false,
                         anchor_pending: false,
+                        anchor_listed: false,
+                        change_listed: false,
+                        told: (None, false),
                         timer: None,
                         shown: None,
                     };
@@ -363,23 +372,29 @@ impl Shard {
             && entry.machine.can_send(wall_clock::now_ms())
         {
             entry.ready = true;
-            lane.push(copy);
+            lane.push(copy, entry.machine.next_batch_bytes());
         }
         self.want_fetch(copy, entry, now);
         if entry.machine.wants_anchor() && !entry.anchor_pending {
-            self.anchor_due.borrow_mut().insert(copy);
+            if !entry.anchor_listed {
+                entry.anchor_listed = true;
+                self.anchor_due.borrow_mut().insert(copy);
+            }
             if entry.machine.wants_anchor_now() || entry.machine.tail_bytes() >= self.anchor_bytes {
                 self.anchor_now.notify_one();
             }
         }
-        self.changed.borrow_mut().insert(copy);
+        if !entry.change_listed {
+            entry.change_listed = true;
+            self.changed.borrow_mut().insert(copy);
+        }
         if entry.machine.is_drained() {
             self.drained.notify_waiters();
         }
     }
 
     /// Tells the partition's session what is wanted.
-    fn want_fetch(&self, copy: CopyId, entry: &Entry, now: Instant) {
+    fn want_fetch(&self, copy: CopyId, entry: &mut Entry, now: Instant) {
         let Some(fetcher) = &entry.fetcher else {
             return;
         };
@@ -394,7 +409,12 @@ impl Shard {
             current_leader_epoch: if entry.replica.is_some() { LeaderEpoch::NONE } else { entry.source_epoch },
             last_fetched_epoch,
         });
-        fetcher.want(&spec.source, spec.source_topic_id, want, gated, now);
+        // An answer changes what the session believes of a partition, but then its offset has moved too, or the
+        // partition is held; so what was told last is told again only after a change.
+        if entry.told != (want, gated) {
+            fetcher.want(&spec.source, spec.source_topic_id, want, gated, now);
+            entry.told = (want, gated);
+        }
     }
 
     /// Puts a partition where its leaders are.
@@ -413,6 +433,7 @@ impl Shard {
                 old.session.borrow_mut().want(&spec.source, spec.source_topic_id, None);
             }
             entry.fetcher = reader.map(|broker| self.fetcher(broker));
+            entry.told = (None, false);
         }
         let target_leader = target.leader(&spec.target).and_then(|leader| leader.leader);
         let no_source = leader.is_none().then(|| format!("{} has no leader", spec.source));

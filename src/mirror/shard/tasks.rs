@@ -73,6 +73,7 @@ impl Shard {
                 let Some(entry) = entries.get_mut(copy) else {
                     continue;
                 };
+                entry.change_listed = false;
                 let state = entry.machine.state();
                 if entry.shown.as_ref().map(PartitionState::code) != Some(state.code()) {
                     log_state(entry.shown.as_ref(), &state, &entry.machine);
@@ -93,7 +94,10 @@ impl Shard {
                 ));
             }
             if self.reports.try_send(Report::Partitions(rows)).is_err() {
-                self.changed.borrow_mut().extend(changed);
+                for copy in changed {
+                    self.look(copy, |entry| entry.change_listed = true);
+                    self.changed.borrow_mut().insert(copy);
+                }
             }
         }
     }
@@ -119,6 +123,7 @@ impl Shard {
                 let Some(entry) = entries.get_mut(&copy) else {
                     continue;
                 };
+                entry.anchor_listed = false;
                 if entry.anchor_pending || !entry.machine.wants_anchor() {
                     continue;
                 }
@@ -126,6 +131,7 @@ impl Shard {
                     || entry.machine.tail_bytes() >= self.anchor_bytes
                     || entry.machine.is_drained();
                 if urgent && !now_due {
+                    entry.anchor_listed = true;
                     later.insert(copy);
                     continue;
                 }

@@ -5,8 +5,8 @@
 //! of it is in flight.
 
 use std::{
-    cell::RefCell,
-    collections::{BTreeSet, VecDeque},
+    cell::{Cell, RefCell},
+    collections::{BTreeSet, HashMap, VecDeque},
     rc::Rc,
     time::Duration,
 };
@@ -51,7 +51,10 @@ pub(crate) struct Lane {
     pub(crate) key: LaneKey,
     /// Memory of frames that its partitions hold.
     pub(crate) account: Rc<Account>,
-    ready: RefCell<VecDeque<CopyId>>,
+    /// Partitions with something to send, and the size of what each has next.
+    ready: RefCell<VecDeque<(CopyId, usize)>>,
+    /// Sum of these sizes.
+    ready_bytes: Cell<usize>,
     pinned: RefCell<BTreeSet<CopyId>>,
     gated: RefCell<BTreeSet<CopyId>>,
     notify: Notify,
@@ -63,6 +66,7 @@ impl Lane {
             key,
             account,
             ready: RefCell::default(),
+            ready_bytes: Cell::new(0),
             pinned: RefCell::default(),
             gated: RefCell::default(),
             notify: Notify::new(),
@@ -70,8 +74,9 @@ impl Lane {
     }
 
     /// A partition has something to send.
-    pub(crate) fn push(&self, copy: CopyId) {
-        self.ready.borrow_mut().push_back(copy);
+    pub(crate) fn push(&self, copy: CopyId, bytes: usize) {
+        self.ready.borrow_mut().push_back((copy, bytes));
+        self.ready_bytes.set(self.ready_bytes.get() + bytes);
         self.notify.notify_one();
     }
 
@@ -82,7 +87,9 @@ impl Lane {
     pub(crate) fn remove(&self, copy: CopyId) {
         self.pinned.borrow_mut().remove(&copy);
         self.gated.borrow_mut().remove(&copy);
-        self.ready.borrow_mut().retain(|ready| *ready != copy);
+        let mut ready = self.ready.borrow_mut();
+        ready.retain(|(ready, _)| *ready != copy);
+        self.ready_bytes.set(ready.iter().map(|(_, bytes)| bytes).sum());
     }
 
     pub(crate) fn wake(&self) {
@@ -155,7 +162,8 @@ pub(crate) async fn run(shard: Rc<Shard>, lane: Rc<Lane>) {
                     lapsed = true;
                     break;
                 }
-                if in_flight.len() >= EAGER_REQUESTS && !worth_a_request(&shard, &lane) {
+                let worth = usize::try_from(shard.produce.request_bytes_max / 2).unwrap_or(usize::MAX);
+                if in_flight.len() >= EAGER_REQUESTS && lane.ready_bytes.get() < worth {
                     break;
                 }
                 let Some((builder, batches)) = collect(&shard, &lane) else {
@@ -236,19 +244,6 @@ fn lost(shard: &Rc<Shard>, lane: &Lane) {
     }
 }
 
-/// Whether what is ready would fill a good part of a request.
-fn worth_a_request(shard: &Shard, lane: &Lane) -> bool {
-    let enough = usize::try_from(shard.produce.request_bytes_max / 2).unwrap_or(usize::MAX);
-    let mut bytes = 0;
-    for copy in &*lane.ready.borrow() {
-        bytes += shard.look(*copy, |entry| entry.machine.next_batch_bytes()).unwrap_or(0);
-        if bytes >= enough {
-            return true;
-        }
-    }
-    false
-}
-
 /// Fills a request: one batch of each ready partition, in turn, up to the limit; a larger batch goes alone.
 fn collect(shard: &Rc<Shard>, lane: &Lane) -> Option<(ProduceBuilder, Batches)> {
     let limit = usize::try_from(shard.produce.request_bytes_max).unwrap_or(usize::MAX);
@@ -258,9 +253,8 @@ fn collect(shard: &Rc<Shard>, lane: &Lane) -> Option<(ProduceBuilder, Batches)> 
     // Each partition at most once: the broker keeps only the last of two (`batch-forwarding.md` 0.1).
     let ready = lane.ready.borrow().len();
     for _ in 0..ready {
-        let Some(copy) = lane.ready.borrow_mut().pop_front() else {
-            break;
-        };
+        let Some((copy, bytes)) = lane.ready.borrow_mut().pop_front() else { break };
+        lane.ready_bytes.set(lane.ready_bytes.get().saturating_sub(bytes));
         let mut full = false;
         shard.look(copy, |entry| {
             entry.ready = false;
@@ -269,7 +263,8 @@ fn collect(shard: &Rc<Shard>, lane: &Lane) -> Option<(ProduceBuilder, Batches)> 
             }
             if !builder.is_empty() && builder.bytes() + entry.machine.next_batch_bytes() > limit {
                 entry.ready = true;
-                lane.ready.borrow_mut().push_front(copy);
+                lane.ready.borrow_mut().push_front((copy, bytes));
+                lane.ready_bytes.set(lane.ready_bytes.get() + bytes);
                 full = true;
                 return;
             }
@@ -297,18 +292,14 @@ fn settle_unknown(shard: &Rc<Shard>, batches: Batches) {
 
 fn handle(shard: &Rc<Shard>, lane: &Lane, answer: ProduceResponse, batches: Batches) {
     let mut refresh = false;
-    let mut waiting = batches;
+    // Brokers answer in the order of a map of their own (`broker-experiments.md` S8), so answers are found by name.
+    let mut waiting: HashMap<TopicPartition, (CopyId, Ticket)> =
+        batches.into_iter().map(|(target, copy, ticket)| (target, (copy, ticket))).collect();
     for topic in answer.topics {
         let Some(name) = topic.name else { continue };
         for partition in topic.partitions {
-            // Brokers answer in the order of their own map; requests are small enough for a scan.
-            let Some(index) = waiting
-                .iter()
-                .position(|(target, _, _)| target.partition == partition.partition && target.topic == name)
-            else {
-                continue;
-            };
-            let (target, copy, ticket) = waiting.swap_remove(index);
+            let target = TopicPartition { topic: name.clone(), partition: partition.partition };
+            let Some((copy, ticket)) = waiting.remove(&target) else { continue };
             let outcome = if partition.error_code.is_none() {
                 ProduceOutcome::Stored {
                     base_offset: partition.base_offset,
@@ -335,7 +326,7 @@ fn handle(shard: &Rc<Shard>, lane: &Lane, answer: ProduceResponse, batches: Batc
         }
     }
     // A partition that the answer does not name: nobody knows.
-    settle_unknown(shard, waiting);
+    settle_unknown(shard, waiting.into_iter().map(|(target, (copy, ticket))| (target, copy, ticket)).collect());
     if refresh {
         shard.refresh_target();
     }
