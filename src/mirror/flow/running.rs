@@ -19,13 +19,14 @@ use super::{
 };
 use crate::{
     mirror::{
-        anchor::AnchorError,
+        anchor::{Anchor, AnchorError},
         identity::{IdentityOf, identity},
         lease::{RevokeReason, SlotSet, slot_of},
         lease_driver::{LeaseCommand, LeaseEvent},
         partition::{PartitionSpec, PartitionState, StopReason},
         report::{AnchorOffer, AnchorOutcome, Command, CopyId, Report},
         runs::RunsTopic,
+        settings::OnTargetRecreated,
     },
     protocol::{TopicName, TopicPartition},
 };
@@ -292,6 +293,10 @@ impl<'a> Running<'a> {
             let target = TopicPartition::new(topic.target.clone(), source.partition);
             let source_topic_id = sources.topic_id(&source.topic).unwrap_or_default();
             let (anchor, trouble) = match anchors.get(&target) {
+                Some(Ok(anchor)) if self.begins_anew(anchor, &target) => {
+                    warn!(flow = %self.flow.name, partition = %target, "the target topic is another one; the copy begins anew");
+                    (None, None)
+                }
                 Some(Ok(anchor)) => (Some(anchor.clone()), None),
                 Some(Err(error)) => (None, Some(unreadable(error))),
                 None => (None, None),
@@ -331,6 +336,15 @@ impl<'a> Running<'a> {
                 let _ = shard.send(Command::Assign(lot)).await;
             }
         }
+    }
+
+    /// Whether the operator wants the copy to begin anew because this anchor belongs to a former target topic.
+    fn begins_anew(&self, anchor: &Anchor, target: &TopicPartition) -> bool {
+        let found = self.flow.target.snapshot().topic_id(&target.topic).unwrap_or_default();
+        self.flow.settings.on_target_recreated == OnTargetRecreated::Begin
+            && !found.is_zero()
+            && !anchor.target_topic_id.is_zero()
+            && found != anchor.target_topic_id
     }
 
     async fn revoke(&mut self, slots: SlotSet, why: RevokeReason, reports: &mut mpsc::Receiver<Report>) {

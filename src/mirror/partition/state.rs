@@ -189,25 +189,17 @@ impl StopReason {
                                             behind what it holds"
                     .into()
             }
-            Self::TargetTruncated { .. } | Self::TargetRecreated { .. } | Self::TargetGone => {
-                "decide whether the copy shall begin anew: delete the remote topic and its offsets in the flow's \
-                 group, then restart"
+            Self::TargetRecreated { .. } => {
+                "to copy into the new topic from the beginning, set towpath.on.target.recreated=begin and restart"
                     .into()
             }
-            Self::ForeignWrite { .. } => {
-                "find the other writer (ACLs on the remote topic), then copy the topic anew under a fresh remote topic"
-                    .into()
-            }
-            Self::PositionUnknown { .. } => "copy the topic anew: delete the remote topic, then restart".into(),
-            Self::SourceRecreated { .. } => {
-                "delete the remote topic to copy the new source topic from its beginning, then restart".into()
-            }
+            Self::TargetTruncated { .. } | Self::TargetGone | Self::PositionUnknown { .. } => copy_anew(""),
+            Self::ForeignWrite { .. } => copy_anew("find the other writer and take its right to write; then "),
+            Self::SourceRecreated { .. } => copy_anew("to have the new source topic instead of the old one, "),
             Self::SourceGone => "nothing if it was deleted on purpose; exclude it with topics.exclude".into(),
-            Self::SourceTruncated { .. } => {
-                "the source lost records that were copied already (unclean leader election): compare both sides, then \
-                 copy the topic anew"
-                    .into()
-            }
+            Self::SourceTruncated { .. } => copy_anew(
+                "the source lost records that were copied already (unclean leader election): compare both sides, then ",
+            ),
             Self::SourceCorrupt { .. } => {
                 "check the disks of the source's leader, or move leadership to another replica; it is tried again by \
                  itself"
@@ -224,6 +216,14 @@ impl StopReason {
             Self::TwoWriters { why } => why.clone(),
         }
     }
+}
+
+/// How a partition is copied from the beginning again.
+fn copy_anew(first: &str) -> String {
+    format!(
+        "{first}copy it anew: delete the remote topic, set towpath.on.target.recreated=begin, and restart, which creates \
+         it again"
+    )
 }
 
 fn refused_remedy(code: ErrorCode) -> &'static str {

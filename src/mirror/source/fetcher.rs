@@ -11,7 +11,10 @@ use tracing::{debug, info};
 
 use crate::{
     backoff::{self, Backoff},
-    client::fetch_session::{FIRST_VERSION_WITH_IDS, FetchLimits, FetchSession, Want},
+    client::{
+        fetch_session::{FIRST_VERSION_WITH_IDS, FetchLimits, FetchSession, Want},
+        recovery::ends_session_only,
+    },
     mirror::{
         budget::{Charge, FrameHold},
         partition::Fetched,
@@ -20,9 +23,7 @@ use crate::{
         sink::LaneKey,
     },
     net::Connection,
-    protocol::{
-        BrokerId, ErrorCode, FetchResponse, FetchedPartition, FetchedTopic, TopicId, TopicName, TopicPartition,
-    },
+    protocol::{BrokerId, FetchResponse, FetchedPartition, FetchedTopic, TopicId, TopicName, TopicPartition},
 };
 
 /// Version 18 adds nothing that concerns a consumer.
@@ -231,10 +232,10 @@ async fn round(shard: &Rc<Shard>, fetcher: &Fetcher, link: &Link) -> Result<(), 
     let answer = FetchResponse::decode(reply.body, reply.version).map_err(|error| error.to_string())?;
     if !fetcher.session.borrow_mut().handle_answer(answer.error_code, answer.session_id) {
         debug!(broker_id = fetcher.broker.0, code = %answer.error_code, "fetch session ended by the broker");
-        if answer.error_code.is_none() {
+        if ends_session_only(answer.error_code) {
             return Ok(());
         }
-        return session_error(answer.error_code);
+        return Err(format!("the broker refused the fetch: {}", answer.error_code));
     }
     let mut holds: BTreeMap<LaneKey, FrameHold> = BTreeMap::new();
     for topic in answer.topics {
@@ -251,16 +252,6 @@ async fn round(shard: &Rc<Shard>, fetcher: &Fetcher, link: &Link) -> Result<(), 
         shard.memory.notify_waiters();
     }
     Ok(())
-}
-
-fn session_error(code: ErrorCode) -> Result<(), String> {
-    match code {
-        // Nothing is lost: the next request is a full one (`batch-forwarding.md` 5.2).
-        ErrorCode::FETCH_SESSION_ID_NOT_FOUND
-        | ErrorCode::INVALID_FETCH_SESSION_EPOCH
-        | ErrorCode::FETCH_SESSION_TOPIC_ID_ERROR => Ok(()),
-        code => Err(format!("the broker refused the fetch: {code}")),
-    }
 }
 
 fn topic_name(fetcher: &Fetcher, topic: &FetchedTopic) -> Option<TopicName> {
