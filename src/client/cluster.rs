@@ -35,6 +35,9 @@ use crate::{
 /// Metadata of 100,000 partitions with long names stays below this.
 const METADATA_ANSWER_MAX: usize = 64 << 20;
 
+/// A broker that does not answer a metadata request in this time is passed over for another one.
+const METADATA_PATIENCE: Duration = Duration::from_secs(5);
+
 /// What a cluster object needs to know.
 #[derive(Debug, Clone)]
 pub struct ClusterConfig {
@@ -174,7 +177,7 @@ impl Cluster {
         let failed = |error| ClientError::Request { cluster: self.alias().clone(), error };
         let version = connection.negotiate::<MetadataRequest>(i16::MAX).map_err(failed)?;
         let reply = connection
-            .begin(version, &request, Vec::new(), METADATA_ANSWER_MAX, self.request_timeout())
+            .begin(version, &request, Vec::new(), METADATA_ANSWER_MAX, self.request_timeout().min(METADATA_PATIENCE))
             .map_err(failed)?
             .await
             .map_err(failed)?;

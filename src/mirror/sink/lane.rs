@@ -36,6 +36,8 @@ const ANSWER_MAX: usize = 16 << 20;
 const REQUESTS_MAX: usize = 16;
 /// With so many in flight, another request waits until it is worth its cost.
 const EAGER_REQUESTS: usize = 2;
+/// The broker answers within the request's own timeout; the answer may take a little longer to arrive.
+const ANSWER_SLACK: Duration = Duration::from_secs(5);
 /// How often a lane whose lease has lapsed looks again.
 const LAPSED_PAUSE: Duration = Duration::from_millis(20);
 
@@ -170,7 +172,7 @@ pub(crate) async fn run(shard: Rc<Shard>, lane: Rc<Lane>) {
                     break;
                 };
                 let (request, sealed) = builder.finish(shard.produce.request_timeout);
-                let timeout = shard.produce.request_timeout + shard.request_timeout;
+                let timeout = shard.produce.request_timeout + ANSWER_SLACK;
                 match connection.begin(*version, &request, sealed, ANSWER_MAX, timeout) {
                     Ok(answer) => in_flight.push_back(InFlight { answer, batches }),
                     Err(error) => {
