@@ -1,5 +1,7 @@
 //! `towpath run`: a configuration file, signals, an exit code.
 
+use std::io::Write;
+
 use tokio::{
     runtime,
     signal::unix::{SignalKind, signal},
@@ -26,7 +28,7 @@ pub(super) fn run(arguments: &RunArguments) -> Exit {
         warn!("{note}");
     }
     if arguments.show_config {
-        print!("{}", config::effective(&loaded.settings));
+        say(config::effective(&loaded.settings).trim_end());
         return Exit::Done;
     }
     let runtime = match runtime::Builder::new_current_thread().enable_all().build() {
@@ -54,15 +56,15 @@ async fn dry_run(supervisor: Supervisor) -> Exit {
     match supervisor.dry_run().await {
         Ok(plans) => {
             for (flow, lines) in plans {
-                println!("flow {flow}:");
+                say(&format!("flow {flow}:"));
                 for line in lines {
-                    println!("  {line}");
+                    say(&format!("  {line}"));
                 }
             }
             Exit::Done
         }
         Err(error) => {
-            eprintln!("{error}");
+            error!(%error, "the plan cannot be made");
             Exit::CannotStart
         }
     }
@@ -73,25 +75,29 @@ async fn follow(supervisor: Supervisor) -> Exit {
         Ok(Outcome::Done) => Exit::Done,
         Ok(Outcome::NotCopied(partitions)) => {
             for (partition, why) in partitions {
-                eprintln!("not copied: {partition}: {why}");
+                say(&format!("not copied: {partition}: {why}"));
             }
             Exit::NotCopied
         }
-        Ok(Outcome::CannotRun(flows)) => {
-            for (flow, why) in flows {
-                eprintln!("flow {flow} cannot run: {why}");
-            }
+        Ok(Outcome::CannotRun(_)) => {
+            // Each was logged with its reason when it failed.
+            error!("no flow runs");
             Exit::CannotStart
         }
         Ok(Outcome::DeadlineMissed) => {
-            eprintln!("some requests in flight did not settle in time; the next start asks the target what it holds");
+            warn!("some requests in flight did not settle in time; the next start asks the target what it holds");
             Exit::DeadlineMissed
         }
         Err(error) => {
-            eprintln!("{error}");
+            error!(%error, "cannot start");
             Exit::CannotStart
         }
     }
+}
+
+/// A line of the result. Whoever reads it may have gone; the exit code still tells.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
 }
 
 /// The first SIGTERM or SIGINT drains, the second ends at once.
