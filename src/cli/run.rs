@@ -4,7 +4,7 @@ use std::io::Write;
 
 use tokio::{
     runtime,
-    signal::unix::{SignalKind, signal},
+    signal::unix::{Signal, SignalKind, signal},
     task::LocalSet,
 };
 use tokio_util::sync::CancellationToken;
@@ -14,6 +14,7 @@ use super::{Exit, RunArguments};
 use crate::{
     config,
     mirror::{Outcome, Supervisor},
+    os_error::Reason,
 };
 
 pub(super) fn run(arguments: &RunArguments) -> Exit {
@@ -44,7 +45,15 @@ pub(super) fn run(arguments: &RunArguments) -> Exit {
         if arguments.dry_run {
             return dry_run(supervisor).await;
         }
-        tokio::task::spawn_local(listen(stop));
+        // Before anything is locked or opened: a stop in the first moment is orderly too.
+        match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
+            (Ok(terminate), Ok(interrupt)) => {
+                tokio::task::spawn_local(listen(stop, terminate, interrupt));
+            }
+            (Err(error), _) | (_, Err(error)) => {
+                warn!(error = %Reason(&error), "signals cannot be watched; only kill -9 ends this process before it is done");
+            }
+        }
         follow(supervisor).await
     });
     // A name look-up that hangs in the system's resolver must not keep the process.
@@ -101,12 +110,7 @@ fn say(line: &str) {
 }
 
 /// The first SIGTERM or SIGINT drains, the second ends at once.
-async fn listen(stop: CancellationToken) {
-    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
-        warn!("signals cannot be watched; only kill -9 ends this process before it is done");
-        return;
-    };
+async fn listen(stop: CancellationToken, mut terminate: Signal, mut interrupt: Signal) {
     for round in 0.. {
         tokio::select! {
             _ = terminate.recv() => {}
