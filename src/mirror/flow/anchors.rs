@@ -41,6 +41,11 @@ const LAST_COPIES_PATIENCE: Duration = Duration::from_millis(1500);
 /// Between commits of the position on the source, which people's lag tools read.
 const SOURCE_COMMIT_INTERVAL: Duration = Duration::from_secs(5);
 
+/// Showing the last position on the source must not hold a stop up either.
+const LAST_SHOWN_PATIENCE: Duration = Duration::from_secs(1);
+/// Failed attempts to show the position after which people are told.
+const FAILURES_WORTH_A_WARNING: u32 = 3;
+
 /// Commits the offers of one flow, one lot after the other.
 pub(super) struct Committer {
     flow: Arc<str>,
@@ -56,7 +61,7 @@ struct SourceCommits {
     group: Arc<str>,
     due: BTreeMap<TopicPartition, i64>,
     next: Instant,
-    warned: bool,
+    failures: u32,
 }
 
 impl Committer {
@@ -66,7 +71,7 @@ impl Committer {
             group: flow.settings.source_group_id().into(),
             due: BTreeMap::new(),
             next: Instant::now() + SOURCE_COMMIT_INTERVAL,
-            warned: false,
+            failures: 0,
         });
         Self { flow: flow.name.clone(), runs, lease, uncopied: BTreeMap::new(), source }
     }
@@ -99,12 +104,12 @@ impl Committer {
         }
         let last = async {
             self.write_copies().await;
-            if let Some(source) = &mut self.source {
-                source.commit().await;
-            }
         };
         if timeout(LAST_COPIES_PATIENCE, last).await.is_err() {
             info!(flow = %self.flow, "copies of the last anchors were not written in time; the anchors themselves are durable");
+        }
+        if let Some(source) = &mut self.source {
+            let _ = timeout(LAST_SHOWN_PATIENCE, source.commit_last()).await;
         }
     }
 
@@ -234,7 +239,13 @@ impl SourceCommits {
             .map(|(partition, offset)| OffsetToCommit { partition, offset, metadata: String::new() })
             .collect();
         if let Err(error) = self.try_commit(&offsets).await {
-            if self.warned {
+            // Shown at the next attempt, unless something newer is.
+            for offset in offsets {
+                self.due.entry(offset.partition).or_insert(offset.offset);
+            }
+            self.failures += 1;
+            // The first look-up on a fresh cluster makes its offsets topic, and fails until that has leaders.
+            if self.failures != FAILURES_WORTH_A_WARNING {
                 debug!(group = %self.group, error, "the position could not be shown on the source");
             } else {
                 warn!(
@@ -243,8 +254,15 @@ impl SourceCommits {
                     "the position could not be shown on the source; copying goes on \
                      (towpath.commit.source.offsets=false turns this off)"
                 );
-                self.warned = true;
             }
+        }
+    }
+
+    /// The position at the end, for which no later attempt will come.
+    async fn commit_last(&mut self) {
+        while !self.due.is_empty() {
+            self.commit().await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 

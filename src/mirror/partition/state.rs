@@ -80,6 +80,13 @@ pub enum StopReason {
     },
     /// The target topic is gone.
     TargetGone,
+    /// The remote partition could not be created.
+    TargetMissing {
+        /// The target's words.
+        why: String,
+        /// What to do.
+        remedy: String,
+    },
     /// Somebody else wrote to the remote partition.
     ForeignWrite {
         /// Target offset of the first batch that is not ours.
@@ -144,6 +151,7 @@ impl StopReason {
             Self::TargetTruncated { .. } => "target-truncated",
             Self::TargetRecreated { .. } => "target-recreated",
             Self::TargetGone => "target-gone",
+            Self::TargetMissing { .. } => "target-missing",
             Self::ForeignWrite { .. } => "foreign-write",
             Self::PositionUnknown { .. } => "position-unknown",
             Self::SourceRecreated { .. } => "source-recreated",
@@ -185,9 +193,7 @@ impl StopReason {
                 "this version forwards whole batches only: leave the topic out with topics.exclude".into()
             }
             Self::TargetNotEmpty { .. } => {
-                "delete the remote topic, or set towpath.on.target.not.empty=append to copy \
-                                            behind what it holds"
-                    .into()
+                "delete the remote topic, or set towpath.on.target.not.empty=append to copy behind what it holds".into()
             }
             Self::TargetRecreated { .. } => {
                 "to copy into the new topic from the beginning, set towpath.on.target.recreated=begin and restart"
@@ -214,6 +220,7 @@ impl StopReason {
                 }
             }
             Self::TwoWriters { why } => why.clone(),
+            Self::TargetMissing { remedy, .. } => remedy.clone(),
         }
     }
 }
@@ -267,6 +274,7 @@ impl std::fmt::Display for StopReason {
                 write!(f, "target topic re-created: its id is {found}, the anchor belongs to {anchored}")
             }
             Self::TargetGone => f.write_str("target topic gone"),
+            Self::TargetMissing { why, .. } => write!(f, "the remote partition does not exist: {why}"),
             Self::ForeignWrite { offset } => {
                 write!(f, "foreign write: somebody else wrote to the remote partition at target offset {offset}")
             }
