@@ -31,6 +31,7 @@ pub(super) struct Discovered {
 }
 
 /// Looks for topics and plans what is missing.
+#[derive(Clone, Copy)]
 pub(super) struct Discovery<'a> {
     settings: &'a FlowSettings,
     source: &'a Cluster,
@@ -53,6 +54,13 @@ impl<'a> Discovery<'a> {
         context: &'a FlowContext,
     ) -> Self {
         Self { settings, source, target, context }
+    }
+
+    /// Looks, and makes what is missing.
+    pub(super) async fn renew(self) -> Result<Vec<Discovered>, FlowError> {
+        let (found, changes) = self.look().await?;
+        self.apply(changes).await;
+        Ok(found)
     }
 
     /// Reads both sides. The topics are what exists now on both, or will after the changes are applied.
@@ -165,7 +173,7 @@ impl<'a> Discovery<'a> {
     }
 
     /// Creates and grows. What fails is reported and tried again at the next look; the rest goes on.
-    pub(super) async fn apply(&self, changes: Vec<TopicChange>) {
+    async fn apply(&self, changes: Vec<TopicChange>) {
         if changes.is_empty() {
             return;
         }

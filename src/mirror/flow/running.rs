@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    pin::Pin,
     sync::Arc,
     time::Duration,
 };
@@ -10,12 +11,13 @@ use tokio::{
     sync::{mpsc, oneshot},
     time::{Instant, sleep_until},
 };
-use tracing::{debug, error, info, warn};
+use tracing::{error, info, warn};
 
 use super::{
     Flow, FlowContext, FlowError,
     anchors::committed_anchors,
     discovery::{Discovered, Discovery},
+    leaders::Leaders,
 };
 use crate::{
     mirror::{
@@ -32,29 +34,10 @@ use crate::{
 
 /// How long revoked or stopping partitions may take to settle. The rest of the ten seconds a stop may take is for the
 /// last anchors.
-const DRAIN_PATIENCE: Duration = Duration::from_secs(7);
+const DRAIN_PATIENCE: Duration = Duration::from_secs(6);
 
-/// Leaders are not learnt anew more often than this, however many partitions ask.
-const REFRESH_PAUSE: Duration = Duration::from_millis(100);
-
-/// Leaders that partitions asked to learn anew.
-#[derive(Default)]
-struct Refresh {
-    source: bool,
-    target: bool,
-    at: Option<Instant>,
-}
-
-impl Refresh {
-    fn ask(&mut self, source: bool) {
-        if source {
-            self.source = true;
-        } else {
-            self.target = true;
-        }
-        self.at.get_or_insert_with(|| Instant::now() + REFRESH_PAUSE);
-    }
-}
+/// Topics being looked for.
+type Looking<'a> = Pin<Box<dyn Future<Output = Result<Vec<Discovered>, FlowError>> + 'a>>;
 
 struct Copy {
     source: TopicPartition,
@@ -79,7 +62,10 @@ pub(super) struct Running<'a> {
     /// Topics at the start; others begin at their beginning even under `latest`.
     first_topics: BTreeSet<TopicName>,
     topics: Vec<Discovered>,
-    refresh: Refresh,
+    source_leaders: Leaders,
+    target_leaders: Leaders,
+    /// Set once a stop was seen: everything in flight must have settled by then.
+    settle_by: Option<Instant>,
 }
 
 /// Where a running flow sends things.
@@ -87,6 +73,8 @@ pub(super) struct Links {
     pub(super) shards: Vec<mpsc::Sender<Command>>,
     pub(super) lease_commands: mpsc::Sender<LeaseCommand>,
     pub(super) anchor_offers: mpsc::Sender<Vec<AnchorOffer>>,
+    pub(super) source_leaders: Leaders,
+    pub(super) target_leaders: Leaders,
 }
 
 impl<'a> Running<'a> {
@@ -100,7 +88,7 @@ impl<'a> Running<'a> {
         links: Links,
         topics: Vec<Discovered>,
     ) -> Self {
-        Self {
+        let running = Self {
             flow,
             context,
             discovery,
@@ -115,8 +103,20 @@ impl<'a> Running<'a> {
             assigned_once: false,
             first_topics: topics.iter().map(|topic| topic.source.clone()).collect(),
             topics,
-            refresh: Refresh::default(),
-        }
+            source_leaders: links.source_leaders,
+            target_leaders: links.target_leaders,
+            settle_by: None,
+        };
+        running.follow_leaders();
+        running
+    }
+
+    fn follow_leaders(&self) {
+        let names = |name: fn(&Discovered) -> &TopicName| self.topics.iter().map(name).cloned().collect();
+        self.source_leaders.set_topics(names(|topic| &topic.source));
+        let mut remotes: BTreeSet<TopicName> = names(|topic| &topic.target);
+        remotes.insert(self.runs.topic().clone());
+        self.target_leaders.set_topics(remotes);
     }
 
     pub(super) async fn follow(
@@ -126,10 +126,9 @@ impl<'a> Running<'a> {
     ) -> Result<(), FlowError> {
         let interval = self.flow.settings.refresh_topics;
         let mut next_discovery = interval.map(|interval| Instant::now() + interval);
-        let max_age = self.flow.settings.source.metadata_max_age;
-        let mut next_metadata = Instant::now() + max_age;
+        // Beside the loop: a broker that does not answer must not hold up the lease or anchors.
+        let mut looking: Option<Looking<'a>> = None;
         loop {
-            let refresh_at = self.refresh.at;
             tokio::select! {
                 biased;
                 () = self.context.stop.cancelled() => return Ok(()),
@@ -146,17 +145,15 @@ impl<'a> Running<'a> {
                     Some(report) => self.report(report).await,
                     None => return Ok(()),
                 },
-                () = sleep_until(refresh_at.unwrap_or_else(Instant::now)), if refresh_at.is_some() => {
-                    self.refresh_leaders().await;
+                found = async { looking.as_mut().expect("guarded below").await }, if looking.is_some() => {
+                    looking = None;
+                    self.discovered(found).await;
                 }
-                () = sleep_until(next_discovery.unwrap_or_else(Instant::now)), if next_discovery.is_some() => {
+                () = sleep_until(next_discovery.unwrap_or_else(Instant::now)),
+                    if next_discovery.is_some() && looking.is_none() =>
+                {
                     next_discovery = interval.map(|interval| Instant::now() + interval);
-                    self.discover().await;
-                }
-                () = sleep_until(next_metadata) => {
-                    next_metadata = Instant::now() + max_age;
-                    self.refresh.ask(true);
-                    self.refresh.ask(false);
+                    looking = Some(Box::pin(self.discovery.renew()));
                 }
             }
             if self.context.until_caught_up && self.is_caught_up() {
@@ -208,8 +205,8 @@ impl<'a> Running<'a> {
                     self.refuse_anchors(offers).await;
                 }
             }
-            Report::RefreshSource => self.refresh.ask(true),
-            Report::RefreshTarget => self.refresh.ask(false),
+            Report::RefreshSource => self.source_leaders.ask(),
+            Report::RefreshTarget => self.target_leaders.ask(),
         }
     }
 
@@ -220,36 +217,11 @@ impl<'a> Running<'a> {
         }
     }
 
-    async fn refresh_leaders(&mut self) {
-        let refresh = std::mem::take(&mut self.refresh);
-        let topics = |remote: bool| -> BTreeSet<TopicName> {
-            self.topics.iter().map(|topic| if remote { topic.target.clone() } else { topic.source.clone() }).collect()
-        };
-        for (wanted, cluster, names) in
-            [(refresh.source, &self.flow.source, topics(false)), (refresh.target, &self.flow.target, topics(true))]
-        {
-            if !wanted || names.is_empty() {
-                continue;
-            }
-            // Bounded, so that one cluster that hangs does not keep the other's leaders from being learnt.
-            match tokio::time::timeout(Duration::from_secs(5), cluster.refresh(&names)).await {
-                Ok(Ok(_)) => {}
-                Ok(Err(error)) => {
-                    debug!(flow = %self.flow.name, %error, "leaders could not be learnt");
-                    tokio::time::sleep(REFRESH_PAUSE).await;
-                }
-                Err(_) => {
-                    debug!(flow = %self.flow.name, cluster = %cluster.alias(), "leaders could not be learnt in time")
-                }
-            }
-        }
-    }
-
-    async fn discover(&mut self) {
-        match self.discovery.look().await {
-            Ok((found, changes)) => {
-                self.discovery.apply(changes).await;
+    async fn discovered(&mut self, found: Result<Vec<Discovered>, FlowError>) {
+        match found {
+            Ok(found) => {
                 self.topics = found;
+                self.follow_leaders();
                 let owned = self.owned;
                 self.assign(owned, true).await;
             }
@@ -359,7 +331,11 @@ impl<'a> Running<'a> {
             let _ = shard.send(Command::Revoke { copies, done }).await;
             waiting.push(settled);
         }
-        let deadline = Instant::now() + patience;
+        let stop = &self.context.stop;
+        let mut deadline = Instant::now() + patience;
+        if let Some(by) = self.settle_by {
+            deadline = deadline.min(by);
+        }
         let mut all = true;
         for mut settled in waiting {
             loop {
@@ -374,6 +350,12 @@ impl<'a> Running<'a> {
                         Some(report) => self.report(report).await,
                         None => break,
                     },
+                    // A stop in the middle of a revocation: both together have the time of one.
+                    () = stop.cancelled(), if self.settle_by.is_none() => {
+                        let by = Instant::now() + DRAIN_PATIENCE;
+                        self.settle_by = Some(by);
+                        deadline = deadline.min(by);
+                    }
                     () = sleep_until(deadline) => {
                         all = false;
                         break;

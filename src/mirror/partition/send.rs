@@ -84,7 +84,7 @@ impl PartitionMachine {
             max_timestamp: next.max_timestamp,
             leader_epoch: next.leader_epoch,
             settled: false,
-            _hold: next.hold,
+            hold: next.hold,
         });
         Some(Outbound { ticket, head: next.head, batch: next.batch })
     }
@@ -174,7 +174,7 @@ impl PartitionMachine {
             return;
         }
         for batch in &mut self.in_flight {
-            batch.settled = true;
+            batch.settle();
         }
         self.unsettle(0, None);
         self.settle_if_complete(now);
@@ -219,7 +219,7 @@ impl PartitionMachine {
 
     fn unsettle(&mut self, index: usize, refusal: Option<(Ticket, ErrorCode, Option<String>)>) {
         if let Some(batch) = self.in_flight.get_mut(index) {
-            batch.settled = true;
+            batch.settle();
         }
         match &mut self.phase {
             Phase::Settling { refused } => {
