@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::program::{Outcome, run};
+use super::program::{Outcome, Running, run};
 
 const START_DEADLINE: Duration = Duration::from_secs(400);
 const TOOL_DEADLINE: Duration = Duration::from_secs(300);
@@ -27,6 +27,8 @@ pub(crate) struct Cluster {
 pub(crate) struct Broker {
     pub(crate) id: i32,
     pub(crate) port: u16,
+    /// As started; another one after [`Cluster::start_broker`].
+    pub(crate) pid: i32,
     pub(crate) log: PathBuf,
     pub(crate) data: PathBuf,
 }
@@ -74,6 +76,7 @@ impl Cluster {
             brokers: list(&started["brokers"], |broker| Broker {
                 id: i32::try_from(number(&broker["id"])).expect("broker ids are small"),
                 port: u16::try_from(number(&broker["port"])).expect("a port has 16 bits"),
+                pid: i32::try_from(number(&broker["pid"])).expect("process ids are small"),
                 log: text(&broker["log"]).into(),
                 data: text(&broker["data"]).into(),
             }),
@@ -105,6 +108,21 @@ impl Cluster {
         self.kafka(&arguments);
     }
 
+    /// As [`Self::create_topic`], with as many replicas as asked for instead of the cluster's default.
+    pub(crate) fn create_replicated(&self, topic: &str, partitions: i32, replicas: i32) {
+        let (partitions, replicas) = (partitions.to_string(), replicas.to_string());
+        self.kafka(&[
+            "topic",
+            &self.name,
+            "create",
+            topic,
+            "--partitions",
+            &partitions,
+            "--replication-factor",
+            &replicas,
+        ]);
+    }
+
     pub(crate) fn grow_topic(&self, topic: &str, partitions: i32) {
         self.kafka(&["topic", &self.name, "grow", topic, "--partitions", &partitions.to_string()]);
     }
@@ -115,6 +133,20 @@ impl Cluster {
 
     pub(crate) fn topics(&self) -> Vec<String> {
         self.kafka(&["topic", &self.name, "list"]).lines().map(str::to_owned).collect()
+    }
+
+    /// A Java class with the cluster's jars, given the bootstrap address as `--bootstrap-server`.
+    pub(crate) fn class(&self, class: &str, arguments: &[&str]) -> String {
+        self.kafka(&[&["run", &self.name, class, "--bootstrap-server", &self.bootstrap], arguments].concat())
+    }
+
+    /// Starts a load that goes on until it is dropped, at `rate` records a second; `options` as in
+    /// `dev/java/Load.java`. What it wrote is gapless, also when it is killed.
+    pub(crate) fn keep_loading(&self, topic: &str, partitions: i32, rate: u32, options: &[&str]) -> Running {
+        let mut command = dev("kafka");
+        command.args(["java", "Load", &self.bootstrap, topic, "1000000000", "--rate", &rate.to_string()]);
+        command.args(["--partitions", &partitions.to_string()]).args(options);
+        Running::spawn(command)
     }
 
     /// Records with running numbers; `options` as in `dev/java/Load.java`.

@@ -8,6 +8,8 @@
 //! between them.
 
 // Both watch other processes: the real clock is the only one there is, and polling with a deadline the only wait.
+#[allow(clippy::disallowed_methods, reason = "see above")]
+mod faults;
 #[allow(clippy::disallowed_methods, dead_code, reason = "see above; and the harness offers more than each test needs")]
 pub(crate) mod kafka;
 #[allow(clippy::disallowed_methods, dead_code, reason = "see above; and the harness offers more than each test needs")]

@@ -187,6 +187,12 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            // Why a test failed is often said here.
+            let said = self.stderr();
+            let lines: Vec<&str> = said.lines().collect();
+            println!("{}, last lines:\n{}", self.what, lines[lines.len().saturating_sub(60)..].join("\n"));
+        }
         self.end();
     }
 }

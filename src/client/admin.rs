@@ -148,7 +148,7 @@ impl Cluster {
             let connection = self.any().await?;
             let mut request = DescribeConfigsRequest::default();
             request.resources = resources;
-            let answer = connection.request(&request, self.request_timeout()).await.map_err(|error| {
+            let answer = connection.request(&request, self.answer_patience()).await.map_err(|error| {
                 self.forget(&connection);
                 ClientError::Request { cluster: self.alias().clone(), error }
             })?;
@@ -169,7 +169,7 @@ impl Cluster {
         let connection = self.broker(broker).await?;
         let mut request = DescribeConfigsRequest::default();
         request.resources = vec![resource(RESOURCE_BROKER, &broker.0.to_string(), keys)];
-        let answer = connection.request(&request, self.request_timeout()).await.map_err(|error| {
+        let answer = connection.request(&request, self.answer_patience()).await.map_err(|error| {
             self.forget(&connection);
             ClientError::Request { cluster: self.alias().clone(), error }
         })?;

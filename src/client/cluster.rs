@@ -32,11 +32,12 @@ use crate::{
     protocol::{BrokerId, ErrorCode, MetadataResponse, TopicName},
 };
 
+/// How long a broker may take to answer what any broker knows, before another one is asked: a frozen broker must not
+/// keep leaders and coordinators from being learnt. Doubled with each failure in a row, up to the request timeout, so
+/// that a large answer on a slow link still gets through.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(4);
 /// Metadata of 100,000 partitions with long names stays below this.
 const METADATA_ANSWER_MAX: usize = 64 << 20;
-
-/// A broker that does not answer a metadata request in this time is passed over for another one.
-const METADATA_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What a cluster object needs to know.
 #[derive(Debug, Clone)]
@@ -61,6 +62,9 @@ struct Inner {
     connections: RefCell<HashMap<BrokerId, (Connection, Instant)>>,
     bootstrap: RefCell<Option<Connection>>,
     next_bootstrap: Cell<usize>,
+    /// When each address failed last; those that did are tried after the others.
+    failed: RefCell<HashMap<Arc<str>, Instant>>,
+    failures_in_a_row: Cell<u32>,
     snapshot: watch::Sender<Arc<ClusterSnapshot>>,
     /// One refresh at a time: askers that come meanwhile find its result fresh.
     refreshing: Mutex<()>,
@@ -76,6 +80,8 @@ impl Cluster {
             connections: RefCell::default(),
             bootstrap: RefCell::default(),
             next_bootstrap: Cell::new(0),
+            failed: RefCell::default(),
+            failures_in_a_row: Cell::new(0),
             snapshot: watch::Sender::new(Arc::default()),
             refreshing: Mutex::new(()),
         }))
@@ -149,7 +155,13 @@ impl Cluster {
                 },
             };
             match self.ask_metadata(&current, topics).await {
+                Ok(answer) if answer.brokers.is_empty() => {
+                    // A broker that is just starting: what it says about topics means nothing.
+                    failures.push(format!("{}: it knows no brokers yet", current.peer()));
+                    self.forget(&current);
+                }
                 Ok(answer) => {
+                    self.0.failures_in_a_row.set(0);
                     let updated = Arc::new(self.snapshot().updated(answer, topics.is_none()));
                     self.0.snapshot.send_replace(updated.clone());
                     return Ok(updated);
@@ -177,7 +189,7 @@ impl Cluster {
         let failed = |error| ClientError::Request { cluster: self.alias().clone(), error };
         let version = connection.negotiate::<MetadataRequest>(i16::MAX).map_err(failed)?;
         let reply = connection
-            .begin(version, &request, Vec::new(), METADATA_ANSWER_MAX, self.request_timeout().min(METADATA_PATIENCE))
+            .begin(version, &request, Vec::new(), METADATA_ANSWER_MAX, self.answer_patience())
             .map_err(failed)?
             .await
             .map_err(failed)?;
@@ -200,7 +212,9 @@ impl Cluster {
         }
         let mut failures = Vec::new();
         let mut wrong_peer = false;
-        let known: Vec<Endpoint> = self.snapshot().brokers.values().cloned().collect();
+        let mut known: Vec<Endpoint> = self.snapshot().brokers.values().cloned().collect();
+        let failed_at = |peer: &str| self.0.failed.borrow().get(peer).copied();
+        known.sort_by_cached_key(|endpoint| (failed_at(&format!("{}:{}", endpoint.host, endpoint.port)), endpoint.id));
         for endpoint in known {
             match self.broker(endpoint.id).await {
                 Ok(connection) => return Ok(connection),
@@ -229,15 +243,25 @@ impl Cluster {
         Err(ClientError::Unreachable { cluster: self.alias().clone(), failures, wrong_peer })
     }
 
+    /// Of the open connections, the one to the address whose last failure is longest ago.
     fn open_connection(&self) -> Option<Connection> {
-        let known = self
-            .0
-            .connections
-            .borrow()
-            .values()
-            .map(|(connection, _)| connection.clone())
-            .find(|connection| !connection.is_ended());
-        known.or_else(|| self.0.bootstrap.borrow().clone().filter(|connection| !connection.is_ended()))
+        let failed = self.0.failed.borrow();
+        let connections = self.0.connections.borrow();
+        let bootstrap = self.0.bootstrap.borrow();
+        let open = connections.values().map(|(connection, _)| connection).chain(bootstrap.as_ref());
+        open.filter(|connection| !connection.is_ended())
+            .min_by_key(|connection| failed.get(connection.peer()).copied())
+            .cloned()
+    }
+
+    pub(super) fn answer_patience(&self) -> Duration {
+        let doubled = ANSWER_PATIENCE.saturating_mul(1 << self.0.failures_in_a_row.get().min(8));
+        doubled.min(self.request_timeout())
+    }
+
+    fn note_failure(&self, peer: &str) {
+        self.0.failed.borrow_mut().insert(peer.into(), Instant::now());
+        self.0.failures_in_a_row.set(self.0.failures_in_a_row.get().saturating_add(1));
     }
 
     /// The shared admin connection to one broker.
@@ -268,12 +292,10 @@ impl Cluster {
             .endpoint(id)
             .cloned()
             .ok_or_else(|| ClientError::NoEndpoint { cluster: self.alias().clone(), broker: id })?;
-        let (connection, _) = self
-            .0
-            .dialer
-            .dial(&endpoint.host, endpoint.port)
-            .await
-            .map_err(|error| ClientError::Dial { cluster: self.alias().clone(), error })?;
+        let (connection, _) = self.0.dialer.dial(&endpoint.host, endpoint.port).await.map_err(|error| {
+            self.0.failed.borrow_mut().insert(format!("{}:{}", endpoint.host, endpoint.port).into(), Instant::now());
+            ClientError::Dial { cluster: self.alias().clone(), error }
+        })?;
         Ok(connection)
     }
 
@@ -303,7 +325,7 @@ impl Cluster {
         } else {
             request.key = key;
         }
-        let answer = connection.request_at(version, &request, self.request_timeout()).await.map_err(|error| {
+        let answer = connection.request_at(version, &request, self.answer_patience()).await.map_err(|error| {
             self.forget(&connection);
             failed(error)
         })?;
@@ -329,6 +351,7 @@ impl Cluster {
 
     /// Drops a connection from the shared ones, after it failed.
     pub fn forget(&self, failed: &Connection) {
+        self.note_failure(failed.peer());
         self.0.connections.borrow_mut().retain(|_, (connection, _)| connection.peer() != failed.peer());
         let mut bootstrap = self.0.bootstrap.borrow_mut();
         if bootstrap.as_ref().is_some_and(|connection| connection.peer() == failed.peer()) {

@@ -82,6 +82,10 @@ impl ClusterSnapshot {
     /// lag behind would send requests to the former leader (`batch-forwarding.md` 5.3).
     #[must_use]
     pub fn updated(&self, answer: MetadataResponse, complete: bool) -> Self {
+        if answer.brokers.is_empty() {
+            // A broker that is just starting knows nothing: not that topics are gone either.
+            return self.clone();
+        }
         let mut topics = if complete { BTreeMap::new() } else { self.topics.clone() };
         let mut refused = BTreeMap::new();
         for topic in answer.topics {
@@ -139,8 +143,7 @@ impl ClusterSnapshot {
         Self {
             cluster_id: answer.cluster_id.or_else(|| self.cluster_id.clone()),
             controller: answer.controller_id,
-            // An answer without brokers comes from a broker that is just starting.
-            brokers: if brokers.is_empty() { self.brokers.clone() } else { brokers },
+            brokers,
             topics,
             refused,
         }

@@ -299,14 +299,12 @@ fn produce(reader: &mut Reader, names: Names<'_>) -> ProduceSettings {
 
 fn lease(reader: &mut Reader, names: Names<'_>) -> LeaseSettings {
     let (session, heartbeat) = (names.flow("towpath.session.timeout.ms"), names.flow("towpath.heartbeat.interval.ms"));
-    let lease = LeaseSettings {
-        // The broker's own lower bound by default (group.min.session.timeout.ms).
-        session_timeout: read_or(reader, &session, LeaseSettings::SESSION_TIMEOUT, values::millis(6000)),
-        heartbeat_interval: read_or(reader, &heartbeat, LeaseSettings::HEARTBEAT_INTERVAL, values::millis(1)),
-    };
-    // Whichever of the two stands in the file; the defaults fit together.
-    let entry = reader.find(&heartbeat).or_else(|| reader.find(&session));
-    if let Some(entry) = entry.filter(|_| lease.heartbeat_interval * 3 > lease.session_timeout) {
+    // The broker's own lower bound by default (group.min.session.timeout.ms).
+    let session_timeout = read_or(reader, &session, LeaseSettings::SESSION_TIMEOUT, values::millis(6000));
+    let usual = LeaseSettings::HEARTBEAT_INTERVAL.min(session_timeout / 10);
+    let heartbeat_interval = read_or(reader, &heartbeat, usual, values::millis(1));
+    let lease = LeaseSettings { session_timeout, heartbeat_interval };
+    if let Some(entry) = reader.find(&heartbeat).filter(|_| lease.heartbeat_interval * 3 > lease.session_timeout) {
         let reason = format!(
             "a heartbeat every {} ms is more than a third of the session timeout of {} ms; lower towpath.heartbeat.interval.ms or raise towpath.session.timeout.ms",
             lease.heartbeat_interval.as_millis(),

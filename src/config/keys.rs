@@ -181,8 +181,8 @@ pub(super) const USED: &[Key] = &[
     key(
         "towpath.heartbeat.interval.ms",
         Place::Flow,
-        "`3000`",
-        "How often it proves it, in ms; at most a third of the session timeout.",
+        "`3000`, or less",
+        "How often it proves it, in ms; at most a third of the session timeout. Without a value at most a tenth.",
     ),
     key(
         "towpath.anchor.interval.ms",

@@ -298,7 +298,7 @@ fn quirks_of_mirrormaker_are_noted() {
 
 #[test]
 fn settings_that_do_not_fit_together_are_refused() {
-    let lines = bad(&small_with("towpath.session.timeout.ms = 6000"));
+    let lines = bad(&small_with("towpath.session.timeout.ms = 6000\ntowpath.heartbeat.interval.ms = 3000"));
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert!(lines[0].contains("third of the session timeout"));
     let group =

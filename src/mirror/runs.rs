@@ -4,7 +4,7 @@
 //! client. A break is written before the anchor that covers it (`design.md` 4); a copy of the last anchor outlives the
 //! group's commits, which brokers let expire.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{cell::RefCell, collections::BTreeMap, rc::Rc, time::Duration};
 
 use bytes::Bytes;
 use kafka_protocol::messages::{FetchRequest, ProduceRequest, produce_request};
@@ -18,9 +18,10 @@ use crate::{
         fetch_session::{FIRST_VERSION_WITH_IDS, FetchLimits, FetchSession, Want},
         list_offsets, wire_topic,
     },
-    net::RequestError,
+    net::{Connection, RequestError},
     protocol::{
-        ErrorCode, FetchResponse, LeaderEpoch, PartitionId, ProduceResponse, TopicId, TopicName, TopicPartition,
+        BrokerId, ErrorCode, FetchResponse, LeaderEpoch, PartitionId, ProduceResponse, TopicId, TopicName,
+        TopicPartition,
     },
     wall_clock,
 };
@@ -113,12 +114,15 @@ impl Row<'_> {
 pub(crate) struct RunsTopic {
     cluster: Cluster,
     partition: TopicPartition,
+    /// Writes have a connection of their own: the wait for replicas holds up everything behind it, and the cluster's
+    /// shared connections must answer at once. Taken out while in use, so that a write given up takes it along.
+    connection: Rc<RefCell<Option<(BrokerId, Connection)>>>,
 }
 
 impl RunsTopic {
     pub(crate) fn new(cluster: Cluster, source_alias: &str) -> Self {
         let partition = TopicPartition { topic: runs_topic(source_alias), partition: PartitionId(0) };
-        Self { cluster, partition }
+        Self { cluster, partition, connection: Rc::default() }
     }
 
     pub(crate) fn topic(&self) -> &TopicName {
@@ -152,14 +156,27 @@ impl RunsTopic {
             let Some(batch) = builder.build() else {
                 continue;
             };
-            self.produce(batch).await?;
+            self.or_refresh(self.produce(batch).await).await?;
         }
         Ok(())
     }
 
+    /// Whatever went wrong, the leader may be another one: the next try must not meet the same broker.
+    async fn or_refresh<T>(&self, result: Result<T, ClientError>) -> Result<T, ClientError> {
+        if result.is_err() {
+            let _ = self.cluster.refresh(&[self.partition.topic.clone()].into()).await;
+        }
+        result
+    }
+
     async fn produce(&self, batch: Bytes) -> Result<(), ClientError> {
         let failed = |error| ClientError::Request { cluster: self.cluster.alias().clone(), error };
-        let connection = self.leader().await?;
+        let leader = self.leader().await?;
+        let kept = self.connection.take().filter(|(broker, open)| *broker == leader && !open.is_ended());
+        let connection = match kept {
+            Some((_, connection)) => connection,
+            None => self.cluster.dial(leader).await?,
+        };
         let mut request = ProduceRequest::default();
         request.acks = -1;
         request.timeout_ms = i32::try_from(self.cluster.request_timeout().as_millis()).unwrap_or(i32::MAX);
@@ -172,12 +189,8 @@ impl RunsTopic {
         ];
         let version = connection.negotiate::<ProduceRequest>(crate::client::produce::VERSION_MAX).map_err(failed)?;
         let timeout = self.cluster.request_timeout() * 2;
-        let reply = connection.begin(version, &request, Vec::new(), 1 << 20, timeout).map_err(failed)?.await.map_err(
-            |error| {
-                self.cluster.forget(&connection);
-                failed(error)
-            },
-        )?;
+        let reply =
+            connection.begin(version, &request, Vec::new(), 1 << 20, timeout).map_err(failed)?.await.map_err(failed)?;
         let answer = ProduceResponse::decode(reply.body, version).map_err(|error| {
             failed(RequestError::Decode { peer: connection.peer().into(), error: std::sync::Arc::new(error) })
         })?;
@@ -186,9 +199,9 @@ impl RunsTopic {
             (partition.error_code, partition.error_message)
         });
         if code.is_none() {
+            self.connection.replace(Some((leader, connection)));
             return Ok(());
         }
-        let _ = self.cluster.refresh(&[self.partition.topic.clone()].into()).await;
         Err(ClientError::Code {
             cluster: self.cluster.alias().clone(),
             what: format!("a write to {}", self.partition).into(),
@@ -197,29 +210,32 @@ impl RunsTopic {
         })
     }
 
-    async fn leader(&self) -> Result<crate::net::Connection, ClientError> {
+    async fn leader(&self) -> Result<BrokerId, ClientError> {
         let nobody = || ClientError::Nobody {
             cluster: self.cluster.alias().clone(),
             what: format!("leader of {}", self.partition).into(),
         };
         let leader = self.cluster.snapshot().leader(&self.partition).and_then(|leader| leader.leader);
-        let leader = match leader {
-            Some(leader) => leader,
+        match leader {
+            Some(leader) => Ok(leader),
             None => self
                 .cluster
                 .refresh(&[self.partition.topic.clone()].into())
                 .await?
                 .leader(&self.partition)
                 .and_then(|leader| leader.leader)
-                .ok_or_else(nobody)?,
-        };
-        self.cluster.broker(leader).await
+                .ok_or_else(nobody),
+        }
     }
 
     /// The last copy of each anchor. Reads the whole topic; for partitions whose commit is gone.
     pub(crate) async fn read_anchors(&self) -> Result<BTreeMap<TopicPartition, (i64, String)>, ClientError> {
+        self.or_refresh(self.try_read_anchors().await).await
+    }
+
+    async fn try_read_anchors(&self) -> Result<BTreeMap<TopicPartition, (i64, String)>, ClientError> {
         let failed = |error| ClientError::Request { cluster: self.cluster.alias().clone(), error };
-        let connection = self.leader().await?;
+        let connection = self.cluster.dial(self.leader().await?).await?;
         let only = [self.partition.clone()];
         let timeout = self.cluster.request_timeout();
         let mut offsets = Vec::new();
@@ -262,7 +278,11 @@ impl RunsTopic {
             if next == before {
                 without_progress += 1;
                 if without_progress > 20 {
-                    break;
+                    // Half of the anchors must not be taken for all: an anchored partition would look fresh.
+                    return Err(ClientError::Nobody {
+                        cluster: self.cluster.alias().clone(),
+                        what: format!("readable records at offset {next} of {}", self.partition).into(),
+                    });
                 }
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -272,7 +292,7 @@ impl RunsTopic {
 
     async fn fetch(
         &self,
-        connection: &crate::net::Connection,
+        connection: &Connection,
         version: i16,
         offset: i64,
         timeout: Duration,

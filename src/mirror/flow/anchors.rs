@@ -1,13 +1,14 @@
 //! Makes anchors durable: runs first, then the commit, in the member's name; and reads them back.
 
 use std::{
+    cell::{Cell, RefCell},
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::Duration,
 };
 
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::{Notify, mpsc, oneshot},
     time::{Instant, timeout},
 };
 use tokio_util::sync::CancellationToken;
@@ -41,133 +42,214 @@ const LAST_COPIES_PATIENCE: Duration = Duration::from_millis(1500);
 /// Between commits of the position on the source, which people's lag tools read.
 const SOURCE_COMMIT_INTERVAL: Duration = Duration::from_secs(5);
 
+/// A write to the runs topic that takes longer is given up, and tried again with the next offers.
+const RUNS_PATIENCE: Duration = Duration::from_secs(10);
+/// Lots whose breaks wait to be written.
+const BREAKS_QUEUE: usize = 16;
+
 /// Showing the last position on the source must not hold a stop up either.
 const LAST_SHOWN_PATIENCE: Duration = Duration::from_secs(1);
 /// Failed attempts to show the position after which people are told.
 const FAILURES_WORTH_A_WARNING: u32 = 3;
 
-/// Commits the offers of one flow, one lot after the other.
+/// Commits the offers of one flow.
+///
+/// Three things can hang each for itself, so each has a loop of its own: commits of anchors, which every partition needs;
+/// writes to the runs topic, which anchors with breaks wait for; the position shown on the source, which nothing waits for.
 pub(super) struct Committer {
     flow: Arc<str>,
     runs: RunsTopic,
     lease: mpsc::Sender<LeaseCommand>,
+    shards: Vec<mpsc::Sender<Command>>,
     /// The last durable anchor of each partition that the runs topic does not have yet.
-    uncopied: BTreeMap<TopicPartition, Anchor>,
+    uncopied: RefCell<BTreeMap<TopicPartition, Anchor>>,
+    /// Some of them must not wait for the hour to be over.
+    copy_now: Notify,
     source: Option<SourceCommits>,
 }
 
 struct SourceCommits {
     cluster: Cluster,
     group: Arc<str>,
-    due: BTreeMap<TopicPartition, i64>,
-    next: Instant,
-    failures: u32,
+    due: RefCell<BTreeMap<TopicPartition, i64>>,
+    failures: Cell<u32>,
 }
 
 impl Committer {
-    pub(super) fn new(flow: &Flow, runs: RunsTopic, lease: mpsc::Sender<LeaseCommand>) -> Self {
+    pub(super) fn new(
+        flow: &Flow,
+        runs: RunsTopic,
+        lease: mpsc::Sender<LeaseCommand>,
+        shards: Vec<mpsc::Sender<Command>>,
+    ) -> Self {
         let source = flow.settings.commit_source_offsets.then(|| SourceCommits {
             cluster: flow.source.clone(),
             group: flow.settings.source_group_id().into(),
-            due: BTreeMap::new(),
-            next: Instant::now() + SOURCE_COMMIT_INTERVAL,
-            failures: 0,
+            due: RefCell::default(),
+            failures: Cell::new(0),
         });
-        Self { flow: flow.name.clone(), runs, lease, uncopied: BTreeMap::new(), source }
+        Self {
+            flow: flow.name.clone(),
+            runs,
+            lease,
+            shards,
+            uncopied: RefCell::default(),
+            copy_now: Notify::new(),
+            source,
+        }
     }
 
     /// Runs until the offers end, then writes the last copies.
-    pub(super) async fn run(
-        mut self,
-        mut offers: mpsc::Receiver<Vec<AnchorOffer>>,
-        shards: Vec<mpsc::Sender<Command>>,
-    ) {
-        let mut next_copies = Instant::now() + COPY_INTERVAL;
-        loop {
-            let source_due = self.source.as_ref().filter(|source| !source.due.is_empty()).map(|source| source.next);
-            tokio::select! {
-                biased;
-                lot = offers.recv() => match lot {
-                    Some(lot) => self.commit(lot, &shards).await,
-                    None => break,
-                },
-                () = tokio::time::sleep_until(next_copies) => {
-                    next_copies = Instant::now() + COPY_INTERVAL;
-                    self.write_copies().await;
-                }
-                () = tokio::time::sleep_until(source_due.unwrap_or_else(Instant::now)), if source_due.is_some() => {
-                    if let Some(source) = &mut self.source {
-                        source.commit().await;
-                    }
-                }
-            }
-        }
+    pub(super) async fn run(self, offers: mpsc::Receiver<Vec<AnchorOffer>>) {
+        let (with_breaks, breaks) = mpsc::channel(BREAKS_QUEUE);
+        let over = CancellationToken::new();
+        let anchors = async {
+            tokio::join!(self.commit_plain(offers, with_breaks), self.commit_with_breaks(breaks));
+            over.cancel();
+        };
+        tokio::join!(anchors, self.copy(&over), self.show_on_source(&over));
         let last = async {
             self.write_copies().await;
         };
         if timeout(LAST_COPIES_PATIENCE, last).await.is_err() {
             info!(flow = %self.flow, "copies of the last anchors were not written in time; the anchors themselves are durable");
         }
-        if let Some(source) = &mut self.source {
+        if let Some(source) = &self.source {
             let _ = timeout(LAST_SHOWN_PATIENCE, source.commit_last()).await;
         }
     }
 
-    async fn commit(&mut self, lot: Vec<AnchorOffer>, shards: &[mpsc::Sender<Command>]) {
-        let mut outcomes: Vec<AnchorOutcome> = Vec::with_capacity(lot.len());
-        if let Err(error) = self.write_breaks(&lot).await {
-            warn!(flow = %self.flow, %error, "runs could not be written; anchors wait");
-            outcomes.extend(lot.iter().map(|offer| AnchorOutcome { copy: offer.copy, durable: None }));
-            // Offered again at once otherwise.
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        } else {
-            for chunk in lot.chunks(OFFSETS_PER_COMMIT) {
-                let durable = self.commit_chunk(chunk).await;
-                for offer in chunk {
-                    let good = durable.contains(&offer.copy);
-                    let durable = good.then_some((offer.breaks.len(), offer.tail_bytes));
-                    outcomes.push(AnchorOutcome { copy: offer.copy, durable });
-                    if good {
-                        self.note(offer);
-                    }
-                }
+    async fn commit_plain(
+        &self,
+        mut offers: mpsc::Receiver<Vec<AnchorOffer>>,
+        with_breaks: mpsc::Sender<Vec<AnchorOffer>>,
+    ) {
+        while let Some(lot) = offers.recv().await {
+            let (broken, plain): (Vec<_>, Vec<_>) = lot.into_iter().partition(|offer| !offer.breaks.is_empty());
+            if !broken.is_empty()
+                && let Err(error) = with_breaks.try_send(broken)
+            {
+                let (mpsc::error::TrySendError::Full(broken) | mpsc::error::TrySendError::Closed(broken)) = error;
+                self.answer(&broken, &BTreeSet::new()).await;
+            }
+            self.commit(plain).await;
+        }
+    }
+
+    /// Runs, then anchor, always (`design.md` 4).
+    async fn commit_with_breaks(&self, mut offers: mpsc::Receiver<Vec<AnchorOffer>>) {
+        while let Some(mut lot) = offers.recv().await {
+            while let Ok(more) = offers.try_recv() {
+                lot.extend(more);
+            }
+            let rows: Vec<Row<'_>> = lot
+                .iter()
+                .flat_map(|offer| offer.breaks.iter().map(|run| Row::Break(&offer.target, &offer.anchor, *run)))
+                .collect();
+            let written = match timeout(RUNS_PATIENCE, self.runs.write(&rows)).await {
+                Ok(Ok(())) => Ok(()),
+                Ok(Err(error)) => Err(error.to_string()),
+                Err(_) => Err(format!("no answer within {} s", RUNS_PATIENCE.as_secs())),
+            };
+            if let Err(error) = written {
+                warn!(flow = %self.flow, error, "runs could not be written; anchors wait");
+                // Offered again at once otherwise.
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                self.answer(&lot, &BTreeSet::new()).await;
+            } else {
+                self.commit(lot).await;
             }
         }
-        for shard in shards {
-            // Each shard knows its own copies and skips the others'.
-            let _ = shard.send(Command::Anchored(outcomes.clone())).await;
-        }
-        // The first anchor of a partition is copied at once: its group commit may expire before the hour is over.
-        let first = lot.iter().any(|offer| offer.anchor.state == PartitionState::Anchoring.code());
-        if first {
-            self.write_copies().await;
-        }
     }
 
-    fn note(&mut self, offer: &AnchorOffer) {
-        self.uncopied.insert(offer.target.clone(), offer.anchor.clone());
-        if let Some(source) = &mut self.source {
-            source.due.insert(offer.source.clone(), offer.anchor.position.source_next);
+    async fn commit(&self, lot: Vec<AnchorOffer>) {
+        let mut durable = BTreeSet::new();
+        for chunk in lot.chunks(OFFSETS_PER_COMMIT) {
+            durable.append(&mut self.commit_chunk(chunk).await);
         }
+        for offer in lot.iter().filter(|offer| durable.contains(&offer.copy)) {
+            self.note(offer);
+        }
+        self.answer(&lot, &durable).await;
     }
 
-    async fn write_breaks(&self, lot: &[AnchorOffer]) -> Result<(), crate::client::ClientError> {
-        let rows: Vec<Row<'_>> = lot
-            .iter()
-            .flat_map(|offer| offer.breaks.iter().map(|run| Row::Break(&offer.target, &offer.anchor, *run)))
-            .collect();
-        if rows.is_empty() { Ok(()) } else { self.runs.write(&rows).await }
-    }
-
-    async fn write_copies(&mut self) {
-        if self.uncopied.is_empty() {
+    /// Tells the shards what became of offers. Each knows its own copies and skips the others'.
+    async fn answer(&self, lot: &[AnchorOffer], durable: &BTreeSet<CopyId>) {
+        if lot.is_empty() {
             return;
         }
-        let rows: Vec<Row<'_>> = self.uncopied.iter().map(|(target, anchor)| Row::Anchor(target, anchor)).collect();
-        match self.runs.write(&rows).await {
-            Ok(()) => self.uncopied.clear(),
+        let outcome = |offer: &AnchorOffer| {
+            let durable = durable.contains(&offer.copy).then_some((offer.breaks.len(), offer.tail_bytes));
+            AnchorOutcome { copy: offer.copy, durable }
+        };
+        let outcomes: Vec<_> = lot.iter().map(outcome).collect();
+        for shard in &self.shards {
+            let _ = shard.send(Command::Anchored(outcomes.clone())).await;
+        }
+    }
+
+    fn note(&self, offer: &AnchorOffer) {
+        self.uncopied.borrow_mut().insert(offer.target.clone(), offer.anchor.clone());
+        if offer.anchor.state == PartitionState::Anchoring.code() {
+            // The first anchor of a partition: its commit may expire before the hour is over.
+            self.copy_now.notify_one();
+        }
+        if let Some(source) = &self.source {
+            source.due.borrow_mut().insert(offer.source.clone(), offer.anchor.position.source_next);
+        }
+    }
+
+    async fn copy(&self, over: &CancellationToken) {
+        let mut next = Instant::now() + COPY_INTERVAL;
+        loop {
+            tokio::select! {
+                biased;
+                () = over.cancelled() => return,
+                () = self.copy_now.notified() => {}
+                () = tokio::time::sleep_until(next) => next = Instant::now() + COPY_INTERVAL,
+            }
+            tokio::select! {
+                biased;
+                () = over.cancelled() => return,
+                () = self.write_copies() => {}
+            }
+        }
+    }
+
+    async fn write_copies(&self) {
+        let due = self.uncopied.borrow().clone();
+        if due.is_empty() {
+            return;
+        }
+        let rows: Vec<Row<'_>> = due.iter().map(|(target, anchor)| Row::Anchor(target, anchor)).collect();
+        let written = match timeout(RUNS_PATIENCE, self.runs.write(&rows)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err(format!("no answer within {} s", RUNS_PATIENCE.as_secs())),
+        };
+        match written {
+            // What was anchored anew meanwhile is still to be copied.
+            Ok(()) => self.uncopied.borrow_mut().retain(|target, anchor| due.get(target) != Some(anchor)),
             Err(error) => {
-                warn!(flow = %self.flow, %error, "copies of anchors could not be written; tried again later")
+                warn!(flow = %self.flow, error, "copies of anchors could not be written; tried again later");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                self.copy_now.notify_one();
+            }
+        }
+    }
+
+    async fn show_on_source(&self, over: &CancellationToken) {
+        let Some(source) = &self.source else { return };
+        loop {
+            tokio::select! {
+                biased;
+                () = over.cancelled() => return,
+                () = tokio::time::sleep(SOURCE_COMMIT_INTERVAL) => {}
+            }
+            tokio::select! {
+                biased;
+                () = over.cancelled() => return,
+                () = source.commit() => {}
             }
         }
     }
@@ -228,24 +310,22 @@ impl Committer {
 
 impl SourceCommits {
     /// Shows the position on the source. For people; nothing depends on it.
-    async fn commit(&mut self) {
-        self.next = Instant::now() + SOURCE_COMMIT_INTERVAL;
-        let due = std::mem::take(&mut self.due);
+    async fn commit(&self) {
+        let due = self.due.borrow().clone();
         if due.is_empty() {
             return;
         }
-        let offsets: Vec<OffsetToCommit> = due
-            .into_iter()
-            .map(|(partition, offset)| OffsetToCommit { partition, offset, metadata: String::new() })
-            .collect();
+        let offset = |(partition, offset): (&TopicPartition, &i64)| OffsetToCommit {
+            partition: partition.clone(),
+            offset: *offset,
+            metadata: String::new(),
+        };
+        let offsets: Vec<OffsetToCommit> = due.iter().map(offset).collect();
         if let Err(error) = self.try_commit(&offsets).await {
-            // Shown at the next attempt, unless something newer is.
-            for offset in offsets {
-                self.due.entry(offset.partition).or_insert(offset.offset);
-            }
-            self.failures += 1;
+            // What is due stays due, and is shown at the next attempt unless something newer is.
+            self.failures.set(self.failures.get().saturating_add(1));
             // The first look-up on a fresh cluster makes its offsets topic, and fails until that has leaders.
-            if self.failures != FAILURES_WORTH_A_WARNING {
+            if self.failures.get() != FAILURES_WORTH_A_WARNING {
                 debug!(group = %self.group, error, "the position could not be shown on the source");
             } else {
                 warn!(
@@ -255,12 +335,15 @@ impl SourceCommits {
                      (towpath.commit.source.offsets=false turns this off)"
                 );
             }
+            return;
         }
+        self.failures.set(0);
+        self.due.borrow_mut().retain(|partition, offset| due.get(partition) != Some(offset));
     }
 
     /// The position at the end, for which no later attempt will come.
-    async fn commit_last(&mut self) {
-        while !self.due.is_empty() {
+    async fn commit_last(&self) {
+        while !self.due.borrow().is_empty() {
             self.commit().await;
             tokio::time::sleep(Duration::from_millis(100)).await;
         }

@@ -37,7 +37,16 @@ pub(super) struct Refusal {
     pub(super) remedy: String,
 }
 
+/// What a look found, after what was missing was prepared.
+#[derive(Debug, Default)]
+pub(super) struct Renewed {
+    pub(super) topics: Vec<Discovered>,
+    /// What the target refuses to create or grow, by remote topic.
+    pub(super) refusals: BTreeMap<TopicName, Refusal>,
+}
+
 /// Looks for topics and plans what is missing.
+#[derive(Clone, Copy)]
 pub(super) struct Discovery<'a> {
     settings: &'a FlowSettings,
     source: &'a Cluster,
@@ -60,6 +69,13 @@ impl<'a> Discovery<'a> {
         context: &'a FlowContext,
     ) -> Self {
         Self { settings, source, target, context }
+    }
+
+    /// Looks, and makes what is missing.
+    pub(super) async fn renew(self, known: BTreeMap<TopicName, Refusal>) -> Result<Renewed, FlowError> {
+        let (topics, changes) = self.look().await?;
+        let refusals = self.apply(changes, &known).await;
+        Ok(Renewed { topics, refusals })
     }
 
     /// Reads both sides. The topics are what exists now on both, or will after the changes are applied.
@@ -190,19 +206,23 @@ impl<'a> Discovery<'a> {
         self.target.broker_configs(broker, &[BROKER_KEY]).await.is_ok_and(|configs| configs.contains_key(BROKER_KEY))
     }
 
-    /// Creates and grows. `refusals` holds what the target refuses, by remote topic; only news are logged. The rest
-    /// goes on.
-    pub(super) async fn apply(&self, changes: Vec<TopicChange>, refusals: &mut BTreeMap<TopicName, Refusal>) {
-        let before = std::mem::take(refusals);
+    /// Creates and grows. Returns what the target refuses, by remote topic; only what is not in `known` is logged. The
+    /// rest goes on.
+    async fn apply(
+        &self,
+        changes: Vec<TopicChange>,
+        known: &BTreeMap<TopicName, Refusal>,
+    ) -> BTreeMap<TopicName, Refusal> {
+        let mut refusals = BTreeMap::new();
         if changes.is_empty() {
-            return;
+            return refusals;
         }
         let flow = self.settings.name();
         let mut creates = Vec::new();
         let mut grows = Vec::new();
         for change in changes {
             let (TopicChange::Create { topic, .. } | TopicChange::Grow { topic, .. }) = &change;
-            if before.contains_key(&TopicName::new(topic.clone())) {
+            if known.contains_key(&TopicName::new(topic.clone())) {
                 debug!(%flow, "again: {change}");
             } else {
                 info!(%flow, "{change}");
@@ -225,7 +245,7 @@ impl<'a> Discovery<'a> {
                             }
                             Err(error) => {
                                 let refusal = self.refusal(&error);
-                                if before.get(&topic) != Some(&refusal) {
+                                if known.get(&topic) != Some(&refusal) {
                                     let Refusal { why, remedy } = &refusal;
                                     warn!(%flow, topic = topic.as_str(), %why, %remedy, "topic cannot be prepared");
                                 }
@@ -240,6 +260,7 @@ impl<'a> Discovery<'a> {
             }
         }
         await_topics(self.target, &done).await;
+        refusals
     }
 }
 

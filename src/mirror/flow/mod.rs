@@ -5,6 +5,7 @@
 
 mod anchors;
 mod discovery;
+mod leaders;
 mod running;
 
 use std::{
@@ -15,11 +16,16 @@ use std::{
     time::Duration,
 };
 
-use tokio::{sync::mpsc, time::Instant};
+use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
-use self::{anchors::Committer, discovery::Discovery, running::Running};
+use self::{
+    anchors::Committer,
+    discovery::{Discovery, Renewed},
+    leaders::Leaders,
+    running::Running,
+};
 use super::{
     anchor::{Anchor, AnchorError, Shape},
     lease::{Lease, LeaseConfig, LeaseLost, lease_group},
@@ -258,15 +264,19 @@ impl Flow {
     pub(crate) async fn run(self, context: FlowContext) -> Result<FlowEnd, FlowError> {
         let discovery = Discovery::new(&self.settings, &self.source, &self.target, &context);
         let runs = RunsTopic::new(self.target.clone(), self.settings.source.alias.as_str());
-        self.ensure_runs_topic(&runs, &discovery).await?;
-        let (found, changes) = discovery.look().await?;
-        let mut refusals = BTreeMap::new();
-        discovery.apply(changes, &mut refusals).await;
+        let prepared = tokio::select! {
+            biased;
+            // Nothing is copied yet, so there is nothing to settle.
+            () = context.stop.cancelled() => return Ok(FlowEnd::default()),
+            prepared = self.prepare(discovery, &runs) => prepared,
+        };
+        let (found, settings) = prepared?;
         let lease_config = LeaseConfig::new(
             &lease_group(self.settings.source.alias.as_str(), self.settings.target.alias.as_str()),
             &context.instance_id,
             self.settings.lease.session_timeout,
-        )?;
+        )?
+        .with_heartbeat_interval(self.settings.lease.heartbeat_interval);
         let group: Arc<str> = lease_config.group().into();
         let base = Instant::now();
         let clock = LeaseClock::new(base);
@@ -284,7 +294,6 @@ impl Flow {
         ));
         let (reports, mut incoming) = mpsc::channel(256);
         let (anchor_offers, offers) = mpsc::channel(64);
-        let settings = self.partition_settings().await;
         let mut shards = Vec::new();
         for worker in 0..context.workers {
             let (commands, received) = mpsc::channel(256);
@@ -295,10 +304,19 @@ impl Flow {
             shards.push(commands);
         }
         let committer = tokio::task::spawn_local(
-            Committer::new(&self, runs.clone(), lease_commands.clone()).run(offers, shards.clone()),
+            Committer::new(&self, runs.clone(), lease_commands.clone(), shards.clone()).run(offers),
         );
-        let links = running::Links { shards, lease_commands, anchor_offers };
-        let mut running = Running::new(&self, &context, discovery, runs, group, links, found, refusals);
+        let (source_leaders, target_leaders) = (Leaders::default(), Leaders::default());
+        // Ended by dropping it.
+        let mut learning = JoinSet::new();
+        for (leaders, cluster, settings) in [
+            (&source_leaders, &self.source, &self.settings.source),
+            (&target_leaders, &self.target, &self.settings.target),
+        ] {
+            learning.spawn_local(leaders.clone().learn(cluster.clone(), settings.metadata_max_age));
+        }
+        let links = running::Links { shards, lease_commands, anchor_offers, source_leaders, target_leaders };
+        let mut running = Running::new(&self, &context, discovery, runs, group, links, found);
         let ended = running.follow(lease_events, &mut incoming).await;
         if context.until_caught_up {
             running.log_held();
@@ -316,6 +334,17 @@ impl Flow {
         let _ = driver.await;
         ended?;
         Ok(FlowEnd { not_copied, deadline_missed })
+    }
+
+    /// Topics, and what the target's brokers say about themselves.
+    async fn prepare(
+        &self,
+        discovery: Discovery<'_>,
+        runs: &RunsTopic,
+    ) -> Result<(Renewed, PartitionSettings), FlowError> {
+        self.ensure_runs_topic(runs, &discovery).await?;
+        let found = discovery.renew(BTreeMap::new()).await?;
+        Ok((found, self.partition_settings().await))
     }
 
     async fn ensure_runs_topic(&self, runs: &RunsTopic, discovery: &Discovery<'_>) -> Result<(), FlowError> {

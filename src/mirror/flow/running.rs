@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    pin::Pin,
     sync::Arc,
     time::Duration,
 };
@@ -10,12 +11,13 @@ use tokio::{
     sync::{mpsc, oneshot},
     time::{Instant, sleep_until},
 };
-use tracing::{debug, error, info, warn};
+use tracing::{error, info, warn};
 
 use super::{
     Flow, FlowContext, FlowError,
     anchors::committed_anchors,
-    discovery::{Discovered, Discovery, Refusal},
+    discovery::{Discovered, Discovery, Refusal, Renewed},
+    leaders::Leaders,
 };
 use crate::{
     mirror::{
@@ -33,33 +35,14 @@ use crate::{
 
 /// How long revoked or stopping partitions may take to settle. The rest of the ten seconds a stop may take is for the
 /// last anchors.
-const DRAIN_PATIENCE: Duration = Duration::from_secs(7);
+const DRAIN_PATIENCE: Duration = Duration::from_secs(6);
 
 /// Between looks for partitions that the target refused to create, and for those it merely does not know yet.
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 const MISSING_PAUSE: Duration = Duration::from_secs(1);
 
-/// Leaders are not learnt anew more often than this, however many partitions ask.
-const REFRESH_PAUSE: Duration = Duration::from_millis(100);
-
-/// Leaders that partitions asked to learn anew.
-#[derive(Default)]
-struct Refresh {
-    source: bool,
-    target: bool,
-    at: Option<Instant>,
-}
-
-impl Refresh {
-    fn ask(&mut self, source: bool) {
-        if source {
-            self.source = true;
-        } else {
-            self.target = true;
-        }
-        self.at.get_or_insert_with(|| Instant::now() + REFRESH_PAUSE);
-    }
-}
+/// Topics being looked for.
+type Looking<'a> = Pin<Box<dyn Future<Output = Result<Renewed, FlowError>> + 'a>>;
 
 struct Copy {
     source: TopicPartition,
@@ -88,7 +71,10 @@ pub(super) struct Running<'a> {
     refusals: BTreeMap<TopicName, Refusal>,
     /// Partitions of ours that have no place on the target, and are looked for again soon.
     missing: BTreeMap<TopicPartition, Missing>,
-    refresh: Refresh,
+    source_leaders: Leaders,
+    target_leaders: Leaders,
+    /// Set once a stop was seen: everything in flight must have settled by then.
+    settle_by: Option<Instant>,
 }
 
 struct Missing {
@@ -102,11 +88,12 @@ pub(super) struct Links {
     pub(super) shards: Vec<mpsc::Sender<Command>>,
     pub(super) lease_commands: mpsc::Sender<LeaseCommand>,
     pub(super) anchor_offers: mpsc::Sender<Vec<AnchorOffer>>,
+    pub(super) source_leaders: Leaders,
+    pub(super) target_leaders: Leaders,
 }
 
 impl<'a> Running<'a> {
     /// A flow that owns nothing yet; `topics` is what was found at its start, `refusals` what the target refused then.
-    #[expect(clippy::too_many_arguments, reason = "called once, by the flow that owns all of them")]
     pub(super) fn new(
         flow: &'a Flow,
         context: &'a FlowContext,
@@ -114,10 +101,10 @@ impl<'a> Running<'a> {
         runs: RunsTopic,
         group: Arc<str>,
         links: Links,
-        topics: Vec<Discovered>,
-        refusals: BTreeMap<TopicName, Refusal>,
+        found: Renewed,
     ) -> Self {
-        Self {
+        let Renewed { topics, refusals } = found;
+        let running = Self {
             flow,
             context,
             discovery,
@@ -134,8 +121,20 @@ impl<'a> Running<'a> {
             topics,
             refusals,
             missing: BTreeMap::new(),
-            refresh: Refresh::default(),
-        }
+            source_leaders: links.source_leaders,
+            target_leaders: links.target_leaders,
+            settle_by: None,
+        };
+        running.follow_leaders();
+        running
+    }
+
+    fn follow_leaders(&self) {
+        let names = |name: fn(&Discovered) -> &TopicName| self.topics.iter().map(name).cloned().collect();
+        self.source_leaders.set_topics(names(|topic| &topic.source));
+        let mut remotes: BTreeSet<TopicName> = names(|topic| &topic.target);
+        remotes.insert(self.runs.topic().clone());
+        self.target_leaders.set_topics(remotes);
     }
 
     pub(super) async fn follow(
@@ -145,10 +144,9 @@ impl<'a> Running<'a> {
     ) -> Result<(), FlowError> {
         let interval = self.flow.settings.refresh_topics;
         let mut next_discovery = interval.map(|interval| Instant::now() + interval);
-        let max_age = self.flow.settings.source.metadata_max_age;
-        let mut next_metadata = Instant::now() + max_age;
+        // Beside the loop: a broker that does not answer must not hold up the lease or anchors.
+        let mut looking: Option<Looking<'a>> = None;
         loop {
-            let refresh_at = self.refresh.at;
             if let Some(pause) = self.missing_pause() {
                 let soon = Instant::now() + pause;
                 next_discovery = Some(next_discovery.map_or(soon, |next| next.min(soon)));
@@ -169,17 +167,15 @@ impl<'a> Running<'a> {
                     Some(report) => self.report(report).await,
                     None => return Ok(()),
                 },
-                () = sleep_until(refresh_at.unwrap_or_else(Instant::now)), if refresh_at.is_some() => {
-                    self.refresh_leaders().await;
+                found = async { looking.as_mut().expect("guarded below").await }, if looking.is_some() => {
+                    looking = None;
+                    self.discovered(found).await;
                 }
-                () = sleep_until(next_discovery.unwrap_or_else(Instant::now)), if next_discovery.is_some() => {
+                () = sleep_until(next_discovery.unwrap_or_else(Instant::now)),
+                    if next_discovery.is_some() && looking.is_none() =>
+                {
                     next_discovery = interval.map(|interval| Instant::now() + interval);
-                    self.discover().await;
-                }
-                () = sleep_until(next_metadata) => {
-                    next_metadata = Instant::now() + max_age;
-                    self.refresh.ask(true);
-                    self.refresh.ask(false);
+                    looking = Some(Box::pin(self.discovery.renew(self.refusals.clone())));
                 }
             }
             if self.context.until_caught_up && self.is_caught_up() {
@@ -231,8 +227,8 @@ impl<'a> Running<'a> {
                     self.refuse_anchors(offers).await;
                 }
             }
-            Report::RefreshSource => self.refresh.ask(true),
-            Report::RefreshTarget => self.refresh.ask(false),
+            Report::RefreshSource => self.source_leaders.ask(),
+            Report::RefreshTarget => self.target_leaders.ask(),
         }
     }
 
@@ -243,36 +239,12 @@ impl<'a> Running<'a> {
         }
     }
 
-    async fn refresh_leaders(&mut self) {
-        let refresh = std::mem::take(&mut self.refresh);
-        let topics = |remote: bool| -> BTreeSet<TopicName> {
-            self.topics.iter().map(|topic| if remote { topic.target.clone() } else { topic.source.clone() }).collect()
-        };
-        for (wanted, cluster, names) in
-            [(refresh.source, &self.flow.source, topics(false)), (refresh.target, &self.flow.target, topics(true))]
-        {
-            if !wanted || names.is_empty() {
-                continue;
-            }
-            // Bounded, so that one cluster that hangs does not keep the other's leaders from being learnt.
-            match tokio::time::timeout(Duration::from_secs(5), cluster.refresh(&names)).await {
-                Ok(Ok(_)) => {}
-                Ok(Err(error)) => {
-                    debug!(flow = %self.flow.name, %error, "leaders could not be learnt");
-                    tokio::time::sleep(REFRESH_PAUSE).await;
-                }
-                Err(_) => {
-                    debug!(flow = %self.flow.name, cluster = %cluster.alias(), "leaders could not be learnt in time")
-                }
-            }
-        }
-    }
-
-    async fn discover(&mut self) {
-        match self.discovery.look().await {
-            Ok((found, changes)) => {
-                self.discovery.apply(changes, &mut self.refusals).await;
-                self.topics = found;
+    async fn discovered(&mut self, found: Result<Renewed, FlowError>) {
+        match found {
+            Ok(found) => {
+                self.topics = found.topics;
+                self.refusals = found.refusals;
+                self.follow_leaders();
                 let owned = self.owned;
                 self.assign(owned, true).await;
             }
@@ -436,7 +408,11 @@ impl<'a> Running<'a> {
             let _ = shard.send(Command::Revoke { copies, done }).await;
             waiting.push(settled);
         }
-        let deadline = Instant::now() + patience;
+        let stop = &self.context.stop;
+        let mut deadline = Instant::now() + patience;
+        if let Some(by) = self.settle_by {
+            deadline = deadline.min(by);
+        }
         let mut all = true;
         for mut settled in waiting {
             loop {
@@ -451,6 +427,12 @@ impl<'a> Running<'a> {
                         Some(report) => self.report(report).await,
                         None => break,
                     },
+                    // A stop in the middle of a revocation: both together have the time of one.
+                    () = stop.cancelled(), if self.settle_by.is_none() => {
+                        let by = Instant::now() + DRAIN_PATIENCE;
+                        self.settle_by = Some(by);
+                        deadline = deadline.min(by);
+                    }
                     () = sleep_until(deadline) => {
                         all = false;
                         break;

@@ -30,6 +30,7 @@ pub struct LeaseConfig {
     pub(super) instance_id: String,
     pub(super) session_timeout: Duration,
     pub(super) rebalance_timeout: Duration,
+    pub(super) heartbeat_interval: Duration,
 }
 
 /// Why lease settings were refused.
@@ -71,7 +72,15 @@ impl LeaseConfig {
         }
         let rebalance_timeout = (session_timeout * 3).min(Duration::from_secs(3600));
         let (group, instance_id) = (group.to_owned(), instance_id.to_owned());
-        Ok(Self { group, instance_id, session_timeout, rebalance_timeout })
+        let heartbeat_interval = (session_timeout / 10).clamp(Duration::from_millis(300), Duration::from_secs(3));
+        Ok(Self { group, instance_id, session_timeout, rebalance_timeout, heartbeat_interval })
+    }
+
+    /// The same with another time between heartbeats, at most a third of the session timeout.
+    #[must_use]
+    pub fn with_heartbeat_interval(mut self, interval: Duration) -> Self {
+        self.heartbeat_interval = interval.min(self.session_timeout / 3);
+        self
     }
 
     /// The same with another rebalance timeout.
@@ -104,9 +113,10 @@ impl LeaseConfig {
         (self.session_timeout / 10).max(Duration::from_millis(500))
     }
 
-    /// Time between heartbeats: a tenth of the session timeout, 300 ms to 3 s. It bounds how fast a rebalance is noticed.
+    /// Time between heartbeats; unless set, a tenth of the session timeout, 300 ms to 3 s. It bounds how fast a rebalance
+    /// is noticed.
     pub fn heartbeat_interval(&self) -> Duration {
-        (self.session_timeout / 10).clamp(Duration::from_millis(300), Duration::from_secs(3))
+        self.heartbeat_interval
     }
 }
 

@@ -50,8 +50,16 @@ pub(super) struct InFlight {
     pub(super) leader_epoch: LeaderEpoch,
     /// The answer came and was not a plain success.
     pub(super) settled: bool,
-    /// Given back once settled: a refused partition must not hold memory until somebody repairs it.
     pub(super) hold: Option<FrameHold>,
+}
+
+impl InFlight {
+    /// Its outcome is known, or known to be unknown. What follows needs its numbers, not its bytes: those would pin memory
+    /// for as long as the target's broker is away.
+    pub(super) fn settle(&mut self) {
+        self.settled = true;
+        self.hold = None;
+    }
 }
 
 #[derive(Debug)]

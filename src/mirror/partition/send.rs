@@ -230,11 +230,8 @@ impl PartitionMachine {
             batch.settle();
         }
         match &mut self.phase {
-            Phase::Settling { refused } => {
-                if refused.is_none() {
-                    *refused = refusal;
-                }
-            }
+            // The first refusal counts.
+            Phase::Settling { refused: refused @ None } => *refused = refusal,
             Phase::Copying => self.phase = Phase::Settling { refused: refusal },
             // Stopped, or the target is being asked already: another look-up would only race with the first.
             _ => {}
@@ -291,11 +288,4 @@ impl PartitionMachine {
 
 fn age_ms(age: Duration) -> i64 {
     i64::try_from(age.as_millis()).unwrap_or(i64::MAX)
-}
-
-impl InFlight {
-    fn settle(&mut self) {
-        self.settled = true;
-        self.hold = None;
-    }
 }

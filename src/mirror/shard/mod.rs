@@ -150,7 +150,8 @@ impl Shard {
             memory: Notify::new(),
             lookups: Lookups::default(),
             stop: config.stop,
-            lane_share: config.memory_bytes / 2,
+            // A broker that does not answer must not hold more than half, whatever the number of its lanes.
+            lane_share: config.memory_bytes / (2 * usize::from(config.produce.lanes_per_broker.max(1))),
             anchor_interval: config.anchor_interval,
             anchor_bytes: config.anchor_bytes,
             source: RefCell::new(config.source.borrow_and_update().clone()),
@@ -221,6 +222,10 @@ impl Shard {
                 let mut added = Vec::new();
                 for (copy, spec, reason) in partitions {
                     let source = spec.source.clone();
+                    // A former life that is still settling must not share the session with this one.
+                    if let Some(former) = self.copy_of(&source) {
+                        self.forget(former);
+                    }
                     let machine = match reason {
                         Some(reason) => PartitionMachine::stopped(self.settings.clone(), spec, reason, now),
                         None => {
@@ -319,6 +324,9 @@ impl Shard {
         self.by_source.borrow_mut().remove(&spec.source);
         self.changed.borrow_mut().remove(&copy);
         self.anchor_due.borrow_mut().remove(&copy);
+        let lane = entry.lane.clone();
+        drop(entry);
+        self.memory_freed(lane.as_deref());
     }
 
     /// Runs `event` on a partition, then does what it wants. `None` if the partition is gone.
@@ -390,6 +398,19 @@ impl Shard {
         }
         if entry.machine.is_drained() {
             self.drained.notify_waiters();
+        }
+        self.memory_freed(entry.lane.as_deref());
+    }
+
+    /// After something may have let go of frames by other ways than an answer: a queue that was dropped, a partition
+    /// that was stopped or forgotten.
+    fn memory_freed(&self, lane: Option<&Lane>) {
+        if self.budget.take_returned() {
+            self.memory.notify_waiters();
+        }
+        if let Some(lane) = lane.filter(|lane| lane.can_ungate()) {
+            // It looks after those that it keeps from fetching.
+            lane.wake();
         }
     }
 

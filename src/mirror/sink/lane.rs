@@ -108,6 +108,11 @@ impl Lane {
         spent
     }
 
+    /// Whether there are partitions that may fetch again.
+    pub(crate) fn can_ungate(&self) -> bool {
+        !self.account.is_spent() && !self.gated.borrow().is_empty()
+    }
+
     /// Partitions that may fetch again.
     pub(crate) fn ungated(&self) -> BTreeSet<CopyId> {
         if self.account.is_spent() { BTreeSet::new() } else { std::mem::take(&mut *self.gated.borrow_mut()) }
@@ -130,6 +135,9 @@ pub(crate) async fn run(shard: Rc<Shard>, lane: Rc<Lane>) {
     loop {
         if shard.stop.is_cancelled() && in_flight.is_empty() {
             return;
+        }
+        if lane.can_ungate() {
+            shard.memory_returned(&lane);
         }
         if let Some((connection, _)) = &link
             && connection.is_ended()
