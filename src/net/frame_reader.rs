@@ -134,7 +134,7 @@ mod tests {
     #[tokio::test]
     async fn frames_come_out_as_they_went_in_however_they_are_cut() {
         let bodies: Vec<Vec<u8>> =
-            [0, 1, 3, 4, 5, 100, 4091, 4092, 4096, 5000, 70_000].iter().map(|size| vec![b'x'; *size]).collect();
+            [4, 5, 7, 100, 4091, 4092, 4096, 5000, 70_000].iter().map(|size| vec![b'x'; *size]).collect();
         let stream: Vec<u8> = bodies.iter().flat_map(|body| framed(body)).collect();
         for piece in [1, 3, 7, 4096, 100_000] {
             for expected in [PLAIN, RECORDS] {
