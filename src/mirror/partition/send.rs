@@ -230,10 +230,10 @@ impl PartitionMachine {
             batch.settle();
         }
         match &mut self.phase {
-            // The first refusal counts.
-            Phase::Settling { refused: refused @ None } => *refused = refusal,
+            Phase::Settling { refused } if refused.is_none() => *refused = refusal,
             Phase::Copying => self.phase = Phase::Settling { refused: refusal },
-            // Stopped, or the target is being asked already: another look-up would only race with the first.
+            // Another refusal came first; or it is stopped; or the target is being asked already, and another look-up
+            // would only race with the first.
             _ => {}
         }
     }

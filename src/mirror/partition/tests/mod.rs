@@ -5,3 +5,4 @@ mod kit;
 mod locating;
 mod model;
 mod storm;
+mod world;

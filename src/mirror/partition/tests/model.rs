@@ -83,7 +83,10 @@ impl Source {
         // The pad makes neighbours of one length differ in bytes.
         let pad = usize::try_from(self.end % 5).unwrap();
         let make = Make { epoch, pad, ..Make::plain(self.end, count) }.at(if old { OLD } else { YOUNG });
-        let make = producer.map_or(make.clone(), |producer| make.transactional(producer));
+        let make = match producer {
+            Some(producer) => make.transactional(producer),
+            None => make,
+        };
         if copied {
             self.committed.extend((self.end..).zip(make.numbers.iter().copied()));
             self.old.insert(self.end, old);
@@ -106,7 +109,7 @@ impl Source {
         if cut && let Some(next) = self.batches.get(to) {
             bytes.extend(&next.bytes[..next.bytes.len() / 2]);
         }
-        let aborted = self.aborted.iter().filter(|(_, end)| *end > offset).map(|(aborted, _)| aborted.clone());
+        let aborted = self.aborted.iter().filter(|(_, end)| *end > offset).map(|(aborted, _)| *aborted);
         (bytes.into(), aborted.collect())
     }
 
