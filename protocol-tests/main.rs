@@ -1,4 +1,5 @@
 //! Tests across modules and against real brokers; one binary so that it links once.
 
+mod cli;
 mod real;
 mod tidy;

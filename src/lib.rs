@@ -9,6 +9,7 @@ pub mod client;
 pub mod config;
 pub mod mirror;
 pub mod net;
+pub mod os_error;
 pub mod protocol;
 pub mod topics;
 pub mod wall_clock;

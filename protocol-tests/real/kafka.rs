@@ -201,6 +201,31 @@ impl Cluster {
         Ok(EqualBatches { batches: number(&found["batches"]), bytes: number(&found["bytes"]) })
     }
 
+    /// Records that no client library would write, three partitions of them; 120 in all.
+    pub(crate) fn odd_records(&self, topic: &str) {
+        let mut command = dev("odd-records");
+        command.args([&self.name, topic]);
+        run(command, TOOL_DEADLINE).expect_success();
+    }
+
+    /// Changes a setting of a topic, `key=value`, by Kafka's own tool.
+    pub(crate) fn alter_topic(&self, topic: &str, setting: &str) {
+        let at = ["run", &self.name, "kafka.admin.ConfigCommand", "--bootstrap-server", &self.bootstrap];
+        let what = ["--entity-type", "topics", "--entity-name", topic, "--alter", "--add-config", setting];
+        self.kafka(&[at.as_slice(), &what].concat());
+    }
+
+    /// Whether compaction has taken records out of a batch.
+    pub(crate) fn is_thinned(&self, topic: &str) -> bool {
+        let mut command = dev("segments");
+        command.args(["list", &self.name, topic]);
+        let listed = run(command, TOOL_DEADLINE).expect_success().stdout;
+        listed.lines().any(|line| {
+            let columns: Vec<i64> = line.split('\t').take(4).map(|word| word.parse().unwrap_or(-1)).collect();
+            matches!(columns[..], [_, base, last, count] if count < last - base + 1)
+        })
+    }
+
     fn kafka(&self, arguments: &[&str]) -> String {
         let mut command = dev("kafka");
         command.args(arguments);

@@ -4,7 +4,8 @@
 //! with the reason, so nothing passes without having run. `dev/test` runs them with a release binary; by hand:
 //! `cargo test --test protocol -- --ignored real_`.
 //!
-//! [`kafka`] has the clusters and the comparing tools, [`program`] the binary under test.
+//! [`kafka`] has the clusters and the comparing tools, [`program`] the binary under test, [`pair`] two clusters with it
+//! between them.
 
 // Both watch other processes: the real clock is the only one there is, and polling with a deadline the only wait.
 #[allow(clippy::disallowed_methods, reason = "see above")]
@@ -13,6 +14,14 @@ mod faults;
 pub(crate) mod kafka;
 #[allow(clippy::disallowed_methods, dead_code, reason = "see above; and the harness offers more than each test needs")]
 pub(crate) mod program;
+
+#[allow(clippy::disallowed_methods, reason = "see above")]
+mod copies;
+#[allow(clippy::disallowed_methods, dead_code, reason = "see above")]
+pub(crate) mod pair;
+#[allow(clippy::disallowed_methods, reason = "see above")]
+mod refusals;
+mod transactions;
 
 use kafka::Cluster;
 

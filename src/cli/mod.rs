@@ -39,10 +39,22 @@ impl From<Exit> for ExitCode {
 
 /// Copies Kafka topics between clusters without opening the record batches.
 #[derive(Debug, Parser)]
-#[command(name = "towpath", version, about, max_term_width = 100)]
+#[command(
+    name = "towpath",
+    version,
+    about,
+    max_term_width = 100,
+    arg_required_else_help = true,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    override_usage = "towpath run [OPTIONS] <FILE>\n       towpath [OPTIONS] <FILE>"
+)]
 struct Arguments {
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
+    /// `towpath mm2.properties` runs it.
+    #[command(flatten)]
+    run: Option<RunArguments>,
     /// How log lines on stderr look; TOWPATH_LOG filters them (such as `info` or `towpath::net=debug`).
     #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
@@ -88,8 +100,10 @@ pub fn main() -> ExitCode {
         }
     };
     log_to_stderr(arguments.log_format);
-    match arguments.command {
-        Command::Run(run) => run::run(&run).into(),
+    match (arguments.command, arguments.run) {
+        (Some(Command::Run(run)), _) | (None, Some(run)) => run::run(&run).into(),
+        // clap asks for one of them.
+        (None, None) => Exit::Usage.into(),
     }
 }
 

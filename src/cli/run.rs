@@ -1,8 +1,10 @@
 //! `towpath run`: a configuration file, signals, an exit code.
 
+use std::io::Write;
+
 use tokio::{
     runtime,
-    signal::unix::{SignalKind, signal},
+    signal::unix::{Signal, SignalKind, signal},
     task::LocalSet,
 };
 use tokio_util::sync::CancellationToken;
@@ -12,6 +14,7 @@ use super::{Exit, RunArguments};
 use crate::{
     config,
     mirror::{Outcome, Supervisor},
+    os_error::Reason,
 };
 
 pub(super) fn run(arguments: &RunArguments) -> Exit {
@@ -26,7 +29,7 @@ pub(super) fn run(arguments: &RunArguments) -> Exit {
         warn!("{note}");
     }
     if arguments.show_config {
-        print!("{}", config::effective(&loaded.settings));
+        say(config::effective(&loaded.settings).trim_end());
         return Exit::Done;
     }
     let runtime = match runtime::Builder::new_current_thread().enable_all().build() {
@@ -42,7 +45,15 @@ pub(super) fn run(arguments: &RunArguments) -> Exit {
         if arguments.dry_run {
             return dry_run(supervisor).await;
         }
-        tokio::task::spawn_local(listen(stop));
+        // Before anything is locked or opened: a stop in the first moment is orderly too.
+        match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
+            (Ok(terminate), Ok(interrupt)) => {
+                tokio::task::spawn_local(listen(stop, terminate, interrupt));
+            }
+            (Err(error), _) | (_, Err(error)) => {
+                warn!(error = %Reason(&error), "signals cannot be watched; only kill -9 ends this process before it is done");
+            }
+        }
         follow(supervisor).await
     });
     // A name look-up that hangs in the system's resolver must not keep the process.
@@ -54,15 +65,15 @@ async fn dry_run(supervisor: Supervisor) -> Exit {
     match supervisor.dry_run().await {
         Ok(plans) => {
             for (flow, lines) in plans {
-                println!("flow {flow}:");
+                say(&format!("flow {flow}:"));
                 for line in lines {
-                    println!("  {line}");
+                    say(&format!("  {line}"));
                 }
             }
             Exit::Done
         }
         Err(error) => {
-            eprintln!("{error}");
+            error!(%error, "the plan cannot be made");
             Exit::CannotStart
         }
     }
@@ -73,34 +84,33 @@ async fn follow(supervisor: Supervisor) -> Exit {
         Ok(Outcome::Done) => Exit::Done,
         Ok(Outcome::NotCopied(partitions)) => {
             for (partition, why) in partitions {
-                eprintln!("not copied: {partition}: {why}");
+                say(&format!("not copied: {partition}: {why}"));
             }
             Exit::NotCopied
         }
-        Ok(Outcome::CannotRun(flows)) => {
-            for (flow, why) in flows {
-                eprintln!("flow {flow} cannot run: {why}");
-            }
+        Ok(Outcome::CannotRun(_)) => {
+            // Each was logged with its reason when it failed.
+            error!("no flow runs");
             Exit::CannotStart
         }
         Ok(Outcome::DeadlineMissed) => {
-            eprintln!("some requests in flight did not settle in time; the next start asks the target what it holds");
+            warn!("some requests in flight did not settle in time; the next start asks the target what it holds");
             Exit::DeadlineMissed
         }
         Err(error) => {
-            eprintln!("{error}");
+            error!(%error, "cannot start");
             Exit::CannotStart
         }
     }
 }
 
+/// A line of the result. Whoever reads it may have gone; the exit code still tells.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
+}
+
 /// The first SIGTERM or SIGINT drains, the second ends at once.
-async fn listen(stop: CancellationToken) {
-    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
-        warn!("signals cannot be watched; only kill -9 ends this process before it is done");
-        return;
-    };
+async fn listen(stop: CancellationToken, mut terminate: Signal, mut interrupt: Signal) {
     for round in 0.. {
         tokio::select! {
             _ = terminate.recv() => {}

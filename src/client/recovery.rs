@@ -48,6 +48,18 @@ pub fn fetch_step(code: ErrorCode) -> FetchStep {
     }
 }
 
+/// Whether a fetch answer's own error only ends the session: nothing is lost, and the next request is a full one
+/// (`batch-forwarding.md` 5.2). Anything else is treated like a lost connection.
+#[must_use]
+pub fn ends_session_only(code: ErrorCode) -> bool {
+    matches!(
+        code,
+        ErrorCode::FETCH_SESSION_ID_NOT_FOUND
+            | ErrorCode::INVALID_FETCH_SESSION_EPOCH
+            | ErrorCode::FETCH_SESSION_TOPIC_ID_ERROR
+    )
+}
+
 /// What to do about an error of one partition in a produce answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProduceStep {

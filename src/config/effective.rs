@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::properties::escape_value;
 use crate::mirror::settings::{
-    ClusterSettings, FlowSettings, Isolation, LogAppendTime, OnTargetNotEmpty, ProcessSettings, StartOffset,
+    ClusterSettings, FlowSettings, Isolation, LogAppendTime, OnTargetNotEmpty, OnTargetRecreated, ProcessSettings,
+    StartOffset,
 };
 use crate::topics::JavaPattern;
 
@@ -142,6 +143,13 @@ impl Output {
             match flow.on_target_not_empty {
                 OnTargetNotEmpty::Stop => "stop",
                 OnTargetNotEmpty::Append => "append",
+            },
+        );
+        self.put(
+            "towpath.on.target.recreated",
+            match flow.on_target_recreated {
+                OnTargetRecreated::Stop => "stop",
+                OnTargetRecreated::Begin => "begin",
             },
         );
         self.put(

@@ -7,8 +7,8 @@ use super::reader::{Names, Reader, Side};
 use super::values;
 use crate::mirror::settings::{
     AnchorSettings, CONNECT_TIMEOUT, CONNECTIONS_MAX_IDLE, ClusterAlias, ClusterSettings, FetchSettings, FlowSettings,
-    Isolation, LeaseSettings, LogAppendTime, METADATA_MAX_AGE, OnTargetNotEmpty, ProduceSettings, RECONNECT_BACKOFF,
-    RECONNECT_BACKOFF_MAX, REFRESH_TOPICS, REPLICATION_FACTOR, REQUEST_TIMEOUT, StartOffset,
+    Isolation, LeaseSettings, LogAppendTime, METADATA_MAX_AGE, OnTargetNotEmpty, OnTargetRecreated, ProduceSettings,
+    RECONNECT_BACKOFF, RECONNECT_BACKOFF_MAX, REFRESH_TOPICS, REPLICATION_FACTOR, REQUEST_TIMEOUT, StartOffset,
 };
 use crate::topics::{DEFAULT_TOPICS, DEFAULT_TOPICS_EXCLUDE, JavaPattern, ReplicationPolicy, Separators, TopicFilter};
 
@@ -58,6 +58,12 @@ pub(super) fn build(reader: &mut Reader, pair: &Pair, memory_bytes: u64) -> Opti
             ),
             bytes: AnchorSettings::BYTES,
         },
+        on_target_recreated: read_or(
+            reader,
+            &names.flow("towpath.on.target.recreated"),
+            OnTargetRecreated::Stop,
+            values::word(&[("stop", OnTargetRecreated::Stop), ("begin", OnTargetRecreated::Begin)]),
+        ),
         on_target_not_empty: read_or(
             reader,
             &names.flow("towpath.on.target.not.empty"),

@@ -159,6 +159,12 @@ pub(super) const USED: &[Key] = &[
         "A target partition with records but no position of ours: `stop` it or `append`.",
     ),
     key(
+        "towpath.on.target.recreated",
+        Place::Flow,
+        "`stop`",
+        "A target topic that is another one than our position belongs to: `stop`, or `begin` the copy anew (at a start).",
+    ),
+    key(
         "towpath.log.append.time",
         Place::Flow,
         "`open`",

@@ -18,7 +18,7 @@ mod values;
 
 use std::path::{Path, PathBuf};
 
-use crate::mirror::settings::ProcessSettings;
+use crate::{mirror::settings::ProcessSettings, os_error::Reason};
 
 pub use effective::effective;
 pub use fault::{ConfigErrors, Fault, Note};
@@ -74,7 +74,7 @@ pub fn load(path: &Path) -> Result<Loaded, ConfigErrors> {
             std::io::ErrorKind::PermissionDenied => "allow the user this process runs as to read it",
             _ => "give the path of a readable file",
         };
-        ConfigErrors::new(file.clone(), vec![Fault::of_file(format!("cannot be read: {error}; {remedy}"))])
+        ConfigErrors::new(file.clone(), vec![Fault::of_file(format!("cannot be read: {}; {remedy}", Reason(&error)))])
     })?;
     parse(&bytes, &file, &Environment::of_process())
 }

@@ -325,6 +325,7 @@ fn every_key_of_the_table_has_an_effect() {
             "acks" => "-1",
             "security.protocol" => "PLAINTEXT",
             "towpath.on.target.not.empty" => "append",
+            "towpath.on.target.recreated" => "begin",
             "towpath.log.append.time" => "sealed",
             "towpath.memory.bytes" => "33554432",
             "max.in.flight.requests.per.connection" | "towpath.lanes.per.broker" => "1",

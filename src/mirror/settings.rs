@@ -66,6 +66,8 @@ pub struct FlowSettings {
     pub anchor: AnchorSettings,
     /// What to do with a target partition that holds records, but none of our positions.
     pub on_target_not_empty: OnTargetNotEmpty,
+    /// What to do when the target topic is another one than our position belongs to.
+    pub on_target_recreated: OnTargetRecreated,
     /// Which time records of a LogAppendTime source show on the target.
     pub log_append_time: LogAppendTime,
     /// Whether progress is also committed on the source, for people's lag tools.
@@ -353,6 +355,16 @@ impl Default for AnchorSettings {
     fn default() -> Self {
         Self { interval: Self::INTERVAL, bytes: Self::BYTES }
     }
+}
+
+/// `towpath.on.target.recreated`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnTargetRecreated {
+    /// The partition stands still in a named state: what was copied is gone, and somebody should know.
+    #[default]
+    Stop,
+    /// Forget the position and copy from the start into the new topic.
+    Begin,
 }
 
 /// `towpath.on.target.not.empty`.

@@ -16,10 +16,12 @@ use tracing::{error, info, warn};
 use super::{
     flow::{Directory, Flow, FlowContext, FlowEnd, FlowError, FlowStatus, wall_ms},
     lease::{LockError, StateLock, instance_id},
+    partition::PartitionState,
     report::{FlowReport, Totals},
     settings::{FlowSettings, ProcessSettings},
     shard::{Shard, ShardConfig},
 };
+use crate::os_error::Reason;
 
 /// A stop may take this long (a second one ends at once).
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
@@ -44,7 +46,7 @@ pub enum StartError {
     #[error("{0}")]
     State(#[from] LockError),
     /// Threads or runtimes.
-    #[error("a worker thread could not be started: {0}")]
+    #[error("a worker thread could not be started: {}", Reason(.0))]
     Thread(#[from] std::io::Error),
 }
 
@@ -111,6 +113,7 @@ impl Supervisor {
         let mut failed = flows.failed;
         let count = flows.ready.len();
         let statuses: Vec<_> = flows.ready.iter().map(Flow::status).collect();
+        let ended = statuses.clone();
         let progress = tokio::task::spawn_local(report_progress(statuses, self.settings.progress_interval));
         let memory = usize::try_from(self.settings.memory_bytes).unwrap_or(usize::MAX);
         let shard_memory = memory / (count.max(1) * self.settings.worker_threads.max(1));
@@ -156,13 +159,16 @@ impl Supervisor {
                     );
                 }
                 Ok(Err(error)) => {
-                    error!(flow = name, %error, "flow ended");
+                    error!(flow = %name, %error, "flow cannot run");
                     failed.push((name, error.to_string()));
                 }
-                Err(error) => failed.push((name, format!("internal error: {error}"))),
+                Err(error) => failed.push(broken(name, &error)),
             }
         }
         progress.abort();
+        for status in &ended {
+            log_sum(&status.borrow().report(wall_ms()));
+        }
         drop(workers);
         for thread in threads {
             // Shards end with their flows' channels; a thread that does not is left to the end of the process.
@@ -193,10 +199,10 @@ impl Supervisor {
             match result {
                 Ok(Ok(flow)) => connected.ready.push(flow),
                 Ok(Err(error)) => {
-                    error!(flow = name, %error, "flow cannot start");
+                    error!(flow = %name, %error, "flow cannot start");
                     connected.failed.push((name, error.to_string()));
                 }
-                Err(error) => connected.failed.push((name, format!("internal error: {error}"))),
+                Err(error) => connected.failed.push(broken(name, &error)),
             }
         }
         connected
@@ -283,29 +289,64 @@ fn print_progress(report: &FlowReport, before: &Totals, interval: Duration) {
     let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
     let progress = &now.progress;
     info!(
-        flow = report.name,
-        state = report.state,
+        flow = %report.name,
+        state = %report.state,
         partitions = now.partitions,
-        records_per_s = format!("{:.0}", rate(progress.records, before.progress.records)),
-        mb_per_s_in = format!("{:.1}", rate(progress.bytes_in, before.progress.bytes_in) / 1e6),
-        mb_per_s_out = format!("{:.1}", rate(progress.bytes_out, before.progress.bytes_out) / 1e6),
+        records_per_s = rate(progress.records, before.progress.records).round(),
+        mb_per_s_in = tenths(rate(progress.bytes_in, before.progress.bytes_in) / 1e6),
+        mb_per_s_out = tenths(rate(progress.bytes_out, before.progress.bytes_out) / 1e6),
         behind_records = now.lag,
-        behind_s = format!("{:.1}", millis_as_seconds(now.lag_ms)),
+        behind_s = tenths(millis_as_seconds(now.lag_ms)),
         sealed = "100 %",
         stopped = now.stopped,
         waiting = now.other,
         "progress"
     );
+    let mut named = 0;
     for (partition, state) in &report.notable {
-        info!(flow = report.name, partition, state = %state, "not copying");
+        if *state != PartitionState::Draining {
+            info!(flow = %report.name, partition = %partition, state = %state, "not copying");
+        }
+        named += 1;
+    }
+    let others = (now.stopped + now.other).saturating_sub(named);
+    if others > 0 && named > 0 {
+        info!(flow = %report.name, others, "not copying either");
     }
     if progress.lost_records > before.progress.lost_records {
         warn!(
-            flow = report.name,
+            flow = %report.name,
             records = progress.lost_records,
             "records were gone at the source before they were copied"
         );
     }
+}
+
+/// What a flow did from start to end.
+fn log_sum(report: &FlowReport) {
+    let progress = &report.totals.progress;
+    info!(
+        flow = %report.name,
+        records = progress.records,
+        batches = progress.batches,
+        bytes_in = progress.bytes_in,
+        bytes_out = progress.bytes_out,
+        sealed = "100 %",
+        aborted_records = progress.aborted_records,
+        lost_records = progress.lost_records,
+        "copied in all"
+    );
+}
+
+/// A flow whose task broke off.
+fn broken(name: String, error: &tokio::task::JoinError) -> (String, String) {
+    error!(flow = %name, %error, "flow broke off, a fault of towpath");
+    let why = format!("internal error: {error}");
+    (name, why)
+}
+
+fn tenths(value: f64) -> f64 {
+    (value * 10.0).round() / 10.0
 }
 
 #[expect(clippy::cast_precision_loss, reason = "seconds for people")]

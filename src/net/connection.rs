@@ -34,6 +34,7 @@ use super::{
     frame_reader::{Expected, FrameReader, ReadFault},
     transport::BoxTransport,
 };
+use crate::os_error::Reason;
 use crate::protocol::{
     ApiVersions, DecodeError, EncodeError, FrameError, UnsupportedApi, decode_response, encode_request, split_response,
 };
@@ -55,7 +56,7 @@ pub enum ConnectionError {
         peer: Arc<str>,
     },
     /// Reading or writing failed.
-    #[error("connection to {peer} failed: {error}")]
+    #[error("connection to {peer} failed: {}", Reason(error))]
     Io {
         /// `host:port`.
         peer: Arc<str>,
@@ -63,14 +64,14 @@ pub enum ConnectionError {
         error: Arc<io::Error>,
     },
     /// No answer in time.
-    #[error("{peer} did not answer {api} within {waited_ms} ms")]
+    #[error("{peer} did not answer {api} within {:.1} s", Duration::from_millis(*waited_ms).as_secs_f64())]
     Deadline {
         /// `host:port`.
         peer: Arc<str>,
         /// The request that waited.
         api: ApiName,
         /// Its whole allowance.
-        waited_ms: u128,
+        waited_ms: u64,
     },
     /// The peer sent something that is no Kafka frame, or more than was asked for.
     #[error("{peer}: {error}")]
@@ -531,7 +532,7 @@ impl Driver {
             return Poll::Ready(ConnectionError::Deadline {
                 peer: self.shared.peer.clone(),
                 api: ApiName(late.api),
-                waited_ms: now.duration_since(late.sent_at).as_millis(),
+                waited_ms: u64::try_from(now.duration_since(late.sent_at).as_millis()).unwrap_or(u64::MAX),
             });
         }
         Poll::Pending

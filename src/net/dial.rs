@@ -12,7 +12,10 @@ use super::{
     connection::{Connection, ConnectionError, RequestError},
     transport::Connector,
 };
-use crate::protocol::{ApiVersions, DecodeError, ErrorCode, decode_response};
+use crate::{
+    os_error::Reason,
+    protocol::{ApiVersions, DecodeError, ErrorCode, FrameError, decode_response},
+};
 
 /// Opens connections to brokers of one cluster in one client's name.
 #[derive(Clone)]
@@ -32,7 +35,7 @@ impl std::fmt::Debug for Dialer {
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum DialError {
     /// The stream could not be opened.
-    #[error("cannot connect to {peer}: {error}")]
+    #[error("cannot connect to {peer}: {}", Reason(error))]
     Connect {
         /// `host:port`.
         peer: Arc<str>,
@@ -40,17 +43,15 @@ pub enum DialError {
         error: Arc<io::Error>,
     },
     /// The stream opened, but the peer did not get through the handshake.
-    #[error("{error} (while asking {peer} which API versions it speaks; {hint})")]
+    #[error("{peer} {}", met(error))]
     Handshake {
         /// `host:port`.
         peer: Arc<str>,
         /// What happened.
         error: RequestError,
-        /// What it usually means.
-        hint: &'static str,
     },
     /// The broker refused to say what it speaks.
-    #[error("{peer} answered ApiVersions with {code}")]
+    #[error("{peer} does not say which API versions it speaks: {code}")]
     Refused {
         /// `host:port`.
         peer: Arc<str>,
@@ -106,7 +107,7 @@ impl Dialer {
         let bare = Connection::start(transport, peer.clone(), self.client_id.clone(), ApiVersions::default());
         let asked = Instant::now();
         let versions = self.ask(&bare).await.map_err(|failure| match failure {
-            Failure::Request(error) => DialError::Handshake { hint: hint(&error), error, peer: peer.clone() },
+            Failure::Request(error) => DialError::Handshake { error, peer: peer.clone() },
             Failure::Code(code) => DialError::Refused { peer: peer.clone(), code },
         })?;
         // Opening takes a round trip and perhaps a name look-up, the handshake one and the broker's time: the smaller is
@@ -158,14 +159,34 @@ fn versions_of(answer: &ApiVersionsResponse) -> ApiVersions {
     ApiVersions::from_iter(answer.api_keys.iter().map(|api| (api.api_key, api.min_version, api.max_version)))
 }
 
-fn hint(error: &RequestError) -> &'static str {
+/// What the first question to a peer met, in words for the one who wrote down its address; follows the peer's name.
+fn met(error: &RequestError) -> String {
     match error {
+        RequestError::Connection(ConnectionError::Frame { error: FrameError::Http, .. }) => {
+            "speaks HTTP, not Kafka: check host and port".into()
+        }
+        RequestError::Connection(ConnectionError::Frame { error: FrameError::Tls, .. }) => {
+            "expects TLS, which this version does not speak: use the port of a PLAINTEXT listener".into()
+        }
+        RequestError::Connection(ConnectionError::Frame { .. }) => {
+            "is not a Kafka broker, its first bytes begin no answer: check host and port".into()
+        }
+        RequestError::Connection(ConnectionError::Protocol { what, .. }) => {
+            format!("does not answer as a Kafka broker does ({what}): check host and port")
+        }
+        RequestError::Decode { error, .. } => {
+            format!("does not answer as a Kafka broker does ({error}): check host and port")
+        }
         RequestError::Connection(ConnectionError::Closed { .. } | ConnectionError::Io { .. }) => {
-            "a broker closes at once when its listener expects TLS or SASL: check security.protocol and the port"
+            "closes connections without an answer, as a listener does that expects TLS or SASL: check host and port, \
+             and use a PLAINTEXT listener"
+                .into()
         }
-        RequestError::Connection(ConnectionError::Deadline { .. }) => {
-            "something accepts connections there but does not speak; check the port"
-        }
-        _ => "check that the address is a Kafka listener and that security.protocol fits it",
+        RequestError::Connection(ConnectionError::Deadline { waited_ms, .. }) => format!(
+            "accepts connections but gave no answer within {:.0} s: check host and port; something else than a Kafka \
+             broker may listen there (TLS, HTTP), or the broker hangs",
+            Duration::from_millis(*waited_ms).as_secs_f64()
+        ),
+        other => format!("cannot be asked which API versions it speaks: {other}"),
     }
 }

@@ -12,7 +12,7 @@ pub enum FrameError {
     #[error("the peer speaks HTTP, not Kafka; check the port in bootstrap.servers")]
     Http,
     /// The bytes are the start of a TLS alert or handshake record.
-    #[error("the peer speaks TLS; set security.protocol=SSL (or SASL_SSL), or use the plaintext port")]
+    #[error("the peer speaks TLS, which this version does not; use the port of a PLAINTEXT listener")]
     Tls,
     /// The length is negative.
     #[error("the peer announced a frame of {0} bytes; it is not a Kafka broker, check host and port")]
@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(frame_length([0x15, 3, 3, 0], usize::MAX), Err(FrameError::Tls));
         assert_eq!(frame_length([0x16, 3, 1, 2], 100), Err(FrameError::Tls));
         assert!(FrameError::Http.to_string().starts_with("the peer speaks HTTP"));
-        assert!(FrameError::Tls.to_string().starts_with("the peer speaks TLS; set security.protocol=SSL"));
+        assert!(FrameError::Tls.to_string().starts_with("the peer speaks TLS, which this version does not"));
     }
 
     #[test]

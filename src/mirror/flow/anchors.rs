@@ -42,6 +42,10 @@ const LAST_COPIES_PATIENCE: Duration = Duration::from_millis(1500);
 /// Between commits of the position on the source, which people's lag tools read.
 const SOURCE_COMMIT_INTERVAL: Duration = Duration::from_secs(5);
 
+/// Showing the last position on the source must not hold a stop up either.
+const LAST_SHOWN_PATIENCE: Duration = Duration::from_secs(1);
+/// Failed attempts to show the position after which people are told.
+const FAILURES_WORTH_A_WARNING: u32 = 3;
 /// A write to the runs topic that takes longer is given up, and tried again with the next offers.
 const RUNS_PATIENCE: Duration = Duration::from_secs(10);
 /// Lots whose breaks wait to be written.
@@ -67,7 +71,7 @@ struct SourceCommits {
     cluster: Cluster,
     group: Arc<str>,
     due: RefCell<BTreeMap<TopicPartition, i64>>,
-    warned: Cell<bool>,
+    failures: Cell<u32>,
 }
 
 impl Committer {
@@ -81,7 +85,7 @@ impl Committer {
             cluster: flow.source.clone(),
             group: flow.settings.source_group_id().into(),
             due: RefCell::default(),
-            warned: Cell::new(false),
+            failures: Cell::new(0),
         });
         Self {
             flow: flow.name.clone(),
@@ -103,14 +107,12 @@ impl Committer {
             over.cancel();
         };
         tokio::join!(anchors, self.copy(&over), self.show_on_source(&over));
-        let last = async {
-            tokio::join!(self.write_copies(), async {
-                if let Some(source) = &self.source {
-                    source.commit().await;
-                }
-            });
-        };
-        if timeout(LAST_COPIES_PATIENCE, last).await.is_err() {
+        let (copied, ()) = tokio::join!(timeout(LAST_COPIES_PATIENCE, self.write_copies()), async {
+            if let Some(source) = &self.source {
+                let _ = timeout(LAST_SHOWN_PATIENCE, source.commit_last()).await;
+            }
+        });
+        if copied.is_err() {
             info!(flow = %self.flow, "copies of the last anchors were not written in time; the anchors themselves are durable");
         }
     }
@@ -317,11 +319,10 @@ impl SourceCommits {
             metadata: String::new(),
         };
         let offsets: Vec<OffsetToCommit> = due.iter().map(offset).collect();
-        let result = self.try_commit(&offsets).await;
-        // Also after a failure: a partition that moves comes again.
-        self.due.borrow_mut().retain(|partition, offset| due.get(partition) != Some(offset));
-        if let Err(error) = result {
-            if self.warned.get() {
+        if let Err(error) = self.try_commit(&offsets).await {
+            self.failures.set(self.failures.get().saturating_add(1));
+            // The first look-up on a fresh cluster makes its offsets topic, and fails until that has leaders.
+            if self.failures.get() != FAILURES_WORTH_A_WARNING {
                 debug!(group = %self.group, error, "the position could not be shown on the source");
             } else {
                 warn!(
@@ -330,8 +331,15 @@ impl SourceCommits {
                     "the position could not be shown on the source; copying goes on \
                      (towpath.commit.source.offsets=false turns this off)"
                 );
-                self.warned.set(true);
             }
+        }
+    }
+
+    /// The position at the end, for which no later attempt will come.
+    async fn commit_last(&self) {
+        while !self.due.borrow().is_empty() {
+            self.commit().await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 

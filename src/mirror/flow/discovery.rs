@@ -9,9 +9,9 @@ use tracing::{debug, info, warn};
 
 use super::{Directory, FlowContext, FlowError};
 use crate::{
-    client::{Cluster, ClusterSnapshot, NewTopic, TopicConfigs},
+    client::{ClientError, Cluster, ClusterSnapshot, NewTopic, TopicConfigs},
     mirror::settings::FlowSettings,
-    protocol::TopicName,
+    protocol::{ErrorCode, TopicName},
     topics::{PlanRules, SourceTopic, TopicChange, conflicts, plan_topics, should_copy},
 };
 
@@ -29,6 +29,16 @@ pub(super) struct Discovered {
     /// Two flows would write it: why it is not copied.
     pub(super) refused: Option<String>,
 }
+
+/// Why the target does not create or grow a topic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub(super) why: String,
+    pub(super) remedy: String,
+}
+
+/// What the target refuses to create or grow, by remote topic.
+pub(super) type Refusals = BTreeMap<TopicName, Refusal>;
 
 /// Looks for topics and plans what is missing.
 #[derive(Clone, Copy)]
@@ -56,11 +66,11 @@ impl<'a> Discovery<'a> {
         Self { settings, source, target, context }
     }
 
-    /// Looks, and makes what is missing.
-    pub(super) async fn renew(self) -> Result<Vec<Discovered>, FlowError> {
+    /// Looks, and makes what is missing. `refusals` is what the target refused before; what it refuses now comes back.
+    pub(super) async fn renew(self, mut refusals: Refusals) -> Result<(Vec<Discovered>, Refusals), FlowError> {
         let (found, changes) = self.look().await?;
-        self.apply(changes).await;
-        Ok(found)
+        self.apply(changes, &mut refusals).await;
+        Ok((found, refusals))
     }
 
     /// Reads both sides. The topics are what exists now on both, or will after the changes are applied.
@@ -163,6 +173,25 @@ impl<'a> Discovery<'a> {
         }
     }
 
+    pub(super) fn refusal(&self, error: &ClientError) -> Refusal {
+        let brokers = self.target.snapshot().brokers.len();
+        let alias = &self.settings.target.alias;
+        let remedy = match error.code() {
+            Some(ErrorCode::INVALID_REPLICATION_FACTOR) => format!(
+                "set replication.factor to at most {brokers}, the number of brokers of {alias}, or to -1 for their \
+                 default"
+            ),
+            Some(ErrorCode::TOPIC_AUTHORIZATION_FAILED | ErrorCode::CLUSTER_AUTHORIZATION_FAILED) => {
+                format!("allow CREATE and ALTER on {alias} to Towpath's user, or create it there by hand")
+            }
+            Some(ErrorCode::INVALID_TOPIC_EXCEPTION) => {
+                "Kafka allows 249 characters: use a shorter alias, or leave the topic out with topics.exclude".into()
+            }
+            _ => format!("create it on {alias} by hand, or leave the topic out with topics.exclude"),
+        };
+        Refusal { why: error.to_string(), remedy }
+    }
+
     /// Whether creating a topic with the setting of KIP-937 (Kafka 3.6) would be accepted.
     async fn target_knows_timestamp_limits(&self) -> bool {
         const BROKER_KEY: &str = "log.message.timestamp.after.max.ms";
@@ -172,15 +201,23 @@ impl<'a> Discovery<'a> {
         self.target.broker_configs(broker, &[BROKER_KEY]).await.is_ok_and(|configs| configs.contains_key(BROKER_KEY))
     }
 
-    /// Creates and grows. What fails is reported and tried again at the next look; the rest goes on.
-    async fn apply(&self, changes: Vec<TopicChange>) {
+    /// Creates and grows. `refusals` holds what the target refuses, by remote topic; only news are logged. The rest
+    /// goes on.
+    async fn apply(&self, changes: Vec<TopicChange>, refusals: &mut BTreeMap<TopicName, Refusal>) {
+        let before = std::mem::take(refusals);
         if changes.is_empty() {
             return;
         }
+        let flow = self.settings.name();
         let mut creates = Vec::new();
         let mut grows = Vec::new();
         for change in changes {
-            info!(flow = %self.settings.name(), "{change}");
+            let (TopicChange::Create { topic, .. } | TopicChange::Grow { topic, .. }) = &change;
+            if before.contains_key(&TopicName::new(topic.clone())) {
+                debug!(%flow, "again: {change}");
+            } else {
+                info!(%flow, "{change}");
+            }
             match change {
                 TopicChange::Create { topic, partitions, replication_factor, configs } => {
                     creates.push(NewTopic { name: TopicName::new(topic), partitions, replication_factor, configs })
@@ -197,16 +234,19 @@ impl<'a> Discovery<'a> {
                             Ok(()) => {
                                 done.insert(topic);
                             }
-                            Err(error) => warn!(
-                                topic = topic.as_str(),
-                                %error,
-                                "topic cannot be prepared on the target; it is tried again at the next refresh of topics"
-                            ),
+                            Err(error) => {
+                                let refusal = self.refusal(&error);
+                                if before.get(&topic) != Some(&refusal) {
+                                    let Refusal { why, remedy } = &refusal;
+                                    warn!(%flow, topic = topic.as_str(), %why, %remedy, "topic cannot be prepared");
+                                }
+                                refusals.insert(topic, refusal);
+                            }
                         }
                     }
                 }
                 Err(error) => {
-                    warn!(%error, "topics cannot be prepared on the target; tried again at the next refresh")
+                    warn!(%flow, %error, "topics cannot be prepared on the target just now; it is tried again by itself")
                 }
             }
         }

@@ -22,7 +22,7 @@ use tracing::{debug, info};
 
 use self::{
     anchors::Committer,
-    discovery::{Discovered, Discovery},
+    discovery::{Discovered, Discovery, Refusals},
     leaders::Leaders,
     running::Running,
 };
@@ -54,12 +54,18 @@ const EXPIRATION_SLACK: Duration = Duration::from_secs(900);
 /// Acknowledged bytes without a durable anchor after which a partition pauses.
 const TAIL_BYTES_FACTOR: u64 = 4;
 
+/// Partitions that a progress report names.
+const NOTABLE_MAX: usize = 5;
+
 /// Why a flow cannot start or go on.
 #[derive(Debug, thiserror::Error)]
 pub enum FlowError {
     /// A cluster cannot be reached or spoken to.
     #[error("{0}")]
     Cluster(#[from] ClientError),
+    /// Neither cluster can.
+    #[error("{0}; {1}")]
+    Clusters(ClientError, ClientError),
     /// Both ends are the same cluster.
     #[error(
         "{source_alias} and {target_alias} are the same cluster (cluster id {cluster_id}); a copy of a cluster to itself \
@@ -80,12 +86,14 @@ pub enum FlowError {
     #[error("{0}")]
     LeaseSettings(#[from] super::lease::LeaseConfigError),
     /// The runs topic is missing and cannot be created.
-    #[error("the topic {topic}, where this flow keeps its runs, cannot be created: {error}")]
+    #[error("the topic {topic}, where this flow keeps its runs, cannot be created: {why}; {remedy}")]
     RunsTopic {
         /// Its name.
         topic: String,
         /// Why.
-        error: ClientError,
+        why: String,
+        /// What to do.
+        remedy: String,
     },
 }
 
@@ -133,22 +141,34 @@ pub(crate) struct FlowStatus {
     name: String,
     state: String,
     partitions: BTreeMap<CopyId, (String, PartitionReport)>,
+    /// Partitions that have no place on the target.
+    missing: BTreeMap<String, PartitionState>,
+    /// Counters of partitions that were given up.
+    gone: super::partition::Progress,
 }
 
 impl FlowStatus {
     /// Sums and the notable partitions. `wall_ms` is the time of day in milliseconds.
     pub(crate) fn report(&self, wall_ms: i64) -> FlowReport {
-        let mut totals = Totals { partitions: self.partitions.len(), ..Totals::default() };
-        let mut notable = Vec::new();
-        for (name, row) in self.partitions.values() {
-            match &row.state {
-                PartitionState::Stopped(_) => totals.stopped += 1,
-                state if !state.is_ordinary() => totals.other += 1,
-                _ => {}
+        let partitions = self.partitions.len() + self.missing.len();
+        let mut totals = Totals { partitions, progress: self.gone, ..Totals::default() };
+        // Those that stand first: somebody must act.
+        let (mut notable, mut waiting) = (Vec::new(), Vec::new());
+        let rows = self.partitions.values().map(|(name, row)| (name, &row.state)).chain(&self.missing);
+        for (name, state) in rows {
+            let (count, list) = match state {
+                PartitionState::Stopped(_) => (&mut totals.stopped, &mut notable),
+                state if !state.is_ordinary() => (&mut totals.other, &mut waiting),
+                _ => continue,
+            };
+            *count += 1;
+            if list.len() < NOTABLE_MAX {
+                list.push((name.clone(), state.clone()));
             }
-            if !row.state.is_ordinary() && notable.len() < 5 {
-                notable.push((name.clone(), row.state.clone()));
-            }
+        }
+        notable.extend(waiting);
+        notable.truncate(NOTABLE_MAX);
+        for (_, row) in self.partitions.values() {
             totals.lag += row.lag;
             if row.lag > 0 && row.newest_timestamp >= 0 {
                 totals.lag_ms = totals.lag_ms.max(wall_ms - row.newest_timestamp);
@@ -179,7 +199,11 @@ impl Flow {
         let target = cluster(&settings.target);
         let deadline = Instant::now() + START_PATIENCE;
         let (from, to) = tokio::join!(source.bootstrap(deadline), target.bootstrap(deadline));
-        let (from, to) = (from?, to?);
+        let (from, to) = match (from, to) {
+            (Ok(from), Ok(to)) => (from, to),
+            (Err(from), Err(to)) => return Err(FlowError::Clusters(from, to)),
+            (from, to) => (from?, to?),
+        };
         if let (Some(a), Some(b)) = (&from.cluster_id, &to.cluster_id)
             && a == b
         {
@@ -246,7 +270,7 @@ impl Flow {
             () = context.stop.cancelled() => return Ok(FlowEnd::default()),
             prepared = self.prepare(discovery, &runs) => prepared,
         };
-        let (found, settings) = prepared?;
+        let (found, refusals, settings) = prepared?;
         let lease_config = LeaseConfig::new(
             &lease_group(self.settings.source.alias.as_str(), self.settings.target.alias.as_str()),
             &context.instance_id,
@@ -292,8 +316,11 @@ impl Flow {
             learning.spawn_local(leaders.clone().learn(cluster.clone(), settings.metadata_max_age));
         }
         let links = running::Links { shards, lease_commands, anchor_offers, source_leaders, target_leaders };
-        let mut running = Running::new(&self, &context, discovery, runs, group, links, found);
+        let mut running = Running::new(&self, &context, discovery, runs, group, links, found, refusals);
         let ended = running.follow(lease_events, &mut incoming).await;
+        if context.until_caught_up {
+            running.log_held();
+        }
         let not_copied = running.not_copied();
         let deadline_missed = match &ended {
             // Somebody else may own everything already: nothing more is written.
@@ -314,17 +341,20 @@ impl Flow {
         &self,
         discovery: Discovery<'_>,
         runs: &RunsTopic,
-    ) -> Result<(Vec<Discovered>, PartitionSettings), FlowError> {
-        self.ensure_runs_topic(runs).await?;
-        let found = discovery.renew().await?;
-        Ok((found, self.partition_settings().await))
+    ) -> Result<(Vec<Discovered>, Refusals, PartitionSettings), FlowError> {
+        self.ensure_runs_topic(runs, &discovery).await?;
+        let (found, refusals) = discovery.renew(BTreeMap::new()).await?;
+        Ok((found, refusals, self.partition_settings().await))
     }
 
-    async fn ensure_runs_topic(&self, runs: &RunsTopic) -> Result<(), FlowError> {
+    async fn ensure_runs_topic(&self, runs: &RunsTopic, discovery: &Discovery<'_>) -> Result<(), FlowError> {
         if self.target.snapshot().topic_id(runs.topic()).is_some() {
             return Ok(());
         }
-        let failed = |error| FlowError::RunsTopic { topic: runs.topic().as_str().to_owned(), error };
+        let failed = |error: ClientError| {
+            let discovery::Refusal { why, remedy } = discovery.refusal(&error);
+            FlowError::RunsTopic { topic: runs.topic().as_str().to_owned(), why, remedy }
+        };
         let created =
             self.target.create_topics(&[runs.new_topic(self.settings.replication_factor)]).await.map_err(failed)?;
         for (_, outcome) in created {

@@ -16,18 +16,19 @@ use tracing::{error, info, warn};
 use super::{
     Flow, FlowContext, FlowError,
     anchors::committed_anchors,
-    discovery::{Discovered, Discovery},
+    discovery::{Discovered, Discovery, Refusal, Refusals},
     leaders::Leaders,
 };
 use crate::{
     mirror::{
-        anchor::AnchorError,
+        anchor::{Anchor, AnchorError},
         identity::{IdentityOf, identity},
         lease::{RevokeReason, SlotSet, slot_of},
         lease_driver::{LeaseCommand, LeaseEvent},
         partition::{PartitionSpec, PartitionState, StopReason},
         report::{AnchorOffer, AnchorOutcome, Command, CopyId, Report},
         runs::RunsTopic,
+        settings::OnTargetRecreated,
     },
     protocol::{TopicName, TopicPartition},
 };
@@ -36,8 +37,12 @@ use crate::{
 /// last anchors.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(6);
 
+/// Between looks for partitions that the target refused to create, and for those it merely does not know yet.
+const REFUSED_PAUSE: Duration = Duration::from_secs(30);
+const MISSING_PAUSE: Duration = Duration::from_secs(1);
+
 /// Topics being looked for.
-type Looking<'a> = Pin<Box<dyn Future<Output = Result<Vec<Discovered>, FlowError>> + 'a>>;
+type Looking<'a> = Pin<Box<dyn Future<Output = Result<(Vec<Discovered>, Refusals), FlowError>> + 'a>>;
 
 struct Copy {
     source: TopicPartition,
@@ -62,10 +67,20 @@ pub(super) struct Running<'a> {
     /// Topics at the start; others begin at their beginning even under `latest`.
     first_topics: BTreeSet<TopicName>,
     topics: Vec<Discovered>,
+    /// What the target refuses to create or grow, by remote topic.
+    refusals: Refusals,
+    /// Partitions of ours that have no place on the target, and are looked for again soon.
+    missing: BTreeMap<TopicPartition, Missing>,
     source_leaders: Leaders,
     target_leaders: Leaders,
     /// Set once a stop was seen: everything in flight must have settled by then.
     settle_by: Option<Instant>,
+}
+
+struct Missing {
+    target: TopicName,
+    /// It appeared while the flow ran.
+    appeared: bool,
 }
 
 /// Where a running flow sends things.
@@ -78,7 +93,8 @@ pub(super) struct Links {
 }
 
 impl<'a> Running<'a> {
-    /// A flow that owns nothing yet; `topics` is what was found at its start.
+    /// A flow that owns nothing yet; `topics` is what was found at its start, `refusals` what the target refused then.
+    #[expect(clippy::too_many_arguments, reason = "called once, by the flow that owns all of them")]
     pub(super) fn new(
         flow: &'a Flow,
         context: &'a FlowContext,
@@ -87,6 +103,7 @@ impl<'a> Running<'a> {
         group: Arc<str>,
         links: Links,
         topics: Vec<Discovered>,
+        refusals: Refusals,
     ) -> Self {
         let running = Self {
             flow,
@@ -103,6 +120,8 @@ impl<'a> Running<'a> {
             assigned_once: false,
             first_topics: topics.iter().map(|topic| topic.source.clone()).collect(),
             topics,
+            refusals,
+            missing: BTreeMap::new(),
             source_leaders: links.source_leaders,
             target_leaders: links.target_leaders,
             settle_by: None,
@@ -129,6 +148,10 @@ impl<'a> Running<'a> {
         // Beside the loop: a broker that does not answer must not hold up the lease or anchors.
         let mut looking: Option<Looking<'a>> = None;
         loop {
+            if let Some(pause) = self.missing_pause() {
+                let soon = Instant::now() + pause;
+                next_discovery = Some(next_discovery.map_or(soon, |next| next.min(soon)));
+            }
             tokio::select! {
                 biased;
                 () = self.context.stop.cancelled() => return Ok(()),
@@ -153,7 +176,7 @@ impl<'a> Running<'a> {
                     if next_discovery.is_some() && looking.is_none() =>
                 {
                     next_discovery = interval.map(|interval| Instant::now() + interval);
-                    looking = Some(Box::pin(self.discovery.renew()));
+                    looking = Some(Box::pin(self.discovery.renew(self.refusals.clone())));
                 }
             }
             if self.context.until_caught_up && self.is_caught_up() {
@@ -165,6 +188,7 @@ impl<'a> Running<'a> {
     fn is_caught_up(&self) -> bool {
         let status = self.flow.status.borrow();
         self.assigned_once
+            && self.missing.values().all(|missing| self.refusals.contains_key(&missing.target))
             && self.copies.keys().all(|id| {
                 status
                     .partitions
@@ -175,10 +199,9 @@ impl<'a> Running<'a> {
 
     pub(super) fn not_copied(&self) -> Vec<(String, String)> {
         let status = self.flow.status.borrow();
-        status
-            .partitions
-            .values()
-            .filter_map(|(name, row)| match &row.state {
+        let rows = status.partitions.values().map(|(name, row)| (name, &row.state));
+        rows.chain(&status.missing)
+            .filter_map(|(name, state)| match state {
                 PartitionState::Stopped(reason) => Some((name.clone(), format!("{reason}; {}", reason.remedy()))),
                 _ => None,
             })
@@ -217,9 +240,10 @@ impl<'a> Running<'a> {
         }
     }
 
-    async fn discovered(&mut self, found: Result<Vec<Discovered>, FlowError>) {
+    async fn discovered(&mut self, found: Result<(Vec<Discovered>, Refusals), FlowError>) {
         match found {
-            Ok(found) => {
+            Ok((found, refusals)) => {
+                self.refusals = refusals;
                 self.topics = found;
                 self.follow_leaders();
                 let owned = self.owned;
@@ -240,30 +264,44 @@ impl<'a> Running<'a> {
     async fn assign(&mut self, slots: SlotSet, appeared: bool) {
         let known: BTreeSet<TopicPartition> = self.copies.values().map(|copy| copy.source.clone()).collect();
         let mut fresh = Vec::new();
+        let remotes = self.flow.target.snapshot();
         for topic in &self.topics {
             for partition in 0..topic.partitions {
                 let source = TopicPartition::new(topic.source.clone(), partition);
                 let slot = slot_of(topic.target.as_str(), partition);
-                if slots.contains(slot) && !known.contains(&source) {
-                    fresh.push((topic.clone(), source, slot));
+                if !slots.contains(slot) || known.contains(&source) {
+                    continue;
+                }
+                let target = TopicPartition::new(topic.target.clone(), partition);
+                let missing = self.missing.remove(&source);
+                let appeared = missing.map_or(appeared, |missing| missing.appeared);
+                if topic.refused.is_none() && remotes.leader(&target).is_none() {
+                    self.missing.insert(source, Missing { target: topic.target.clone(), appeared });
+                } else {
+                    fresh.push((topic.clone(), source, slot, appeared));
                 }
             }
         }
+        self.show_missing();
         if fresh.is_empty() {
             return;
         }
         let targets: BTreeSet<TopicPartition> = fresh
             .iter()
-            .map(|(topic, source, _)| TopicPartition::new(topic.target.clone(), source.partition))
+            .map(|(topic, source, ..)| TopicPartition::new(topic.target.clone(), source.partition))
             .collect();
         let anchors = committed_anchors(&self.flow.target, &self.group, &self.runs, &targets, &self.context.stop).await;
         let Some(anchors) = anchors else { return };
-        let (sources, remotes) = (self.flow.source.snapshot(), self.flow.target.snapshot());
+        let sources = self.flow.source.snapshot();
         let mut lots: BTreeMap<usize, Vec<_>> = BTreeMap::new();
-        for (topic, source, slot) in fresh {
+        for (topic, source, slot, appeared) in fresh {
             let target = TopicPartition::new(topic.target.clone(), source.partition);
             let source_topic_id = sources.topic_id(&source.topic).unwrap_or_default();
             let (anchor, trouble) = match anchors.get(&target) {
+                Some(Ok(anchor)) if self.begins_anew(anchor, &target) => {
+                    warn!(flow = %self.flow.name, partition = %target, "the target topic is another one; the copy begins anew");
+                    (None, None)
+                }
                 Some(Ok(anchor)) => (Some(anchor.clone()), None),
                 Some(Err(error)) => (None, Some(unreadable(error))),
                 None => (None, None),
@@ -305,8 +343,48 @@ impl<'a> Running<'a> {
         }
     }
 
+    /// Whether the operator wants the copy to begin anew because this anchor belongs to a former target topic.
+    fn begins_anew(&self, anchor: &Anchor, target: &TopicPartition) -> bool {
+        let found = self.flow.target.snapshot().topic_id(&target.topic).unwrap_or_default();
+        self.flow.settings.on_target_recreated == OnTargetRecreated::Begin
+            && !found.is_zero()
+            && !anchor.target_topic_id.is_zero()
+            && found != anchor.target_topic_id
+    }
+
+    /// How long to wait before partitions without a place are looked for again, if there are any.
+    fn missing_pause(&self) -> Option<Duration> {
+        let refused = |missing: &Missing| self.refusals.contains_key(&missing.target);
+        let pause = if self.missing.values().all(refused) { REFUSED_PAUSE } else { MISSING_PAUSE };
+        (!self.missing.is_empty()).then_some(pause)
+    }
+
+    fn show_missing(&self) {
+        let state = |missing: &Missing| {
+            let refusal = self.refusals.get(&missing.target).cloned();
+            let Refusal { why, remedy } = refusal.unwrap_or_else(|| Refusal {
+                why: "the target does not know it yet".into(),
+                remedy: "it is looked for again by itself".into(),
+            });
+            PartitionState::Stopped(StopReason::TargetMissing { why, remedy })
+        };
+        self.flow.status.borrow_mut().missing =
+            self.missing.iter().map(|(source, missing)| (source.to_string(), state(missing))).collect();
+    }
+
+    /// Names partitions that are caught up only as far as an open transaction lets them.
+    pub(super) fn log_held(&self) {
+        for (name, row) in self.flow.status.borrow().partitions.values() {
+            if matches!(row.state, PartitionState::HeldByTransaction { .. }) {
+                info!(flow = %self.flow.name, partition = %name, state = %row.state, "caught up");
+            }
+        }
+    }
+
     async fn revoke(&mut self, slots: SlotSet, why: RevokeReason, reports: &mut mpsc::Receiver<Report>) {
         self.owned = self.owned.minus(&slots);
+        self.missing.retain(|source, missing| !slots.contains(slot_of(missing.target.as_str(), source.partition.0)));
+        self.show_missing();
         let going: Vec<CopyId> =
             self.copies.iter().filter(|(_, copy)| slots.contains(copy.slot)).map(|(id, _)| *id).collect();
         warn!(flow = %self.flow.name, partitions = going.len(), ?why, "partitions given up");
@@ -365,7 +443,10 @@ impl<'a> Running<'a> {
         }
         for id in going {
             self.copies.remove(id);
-            self.flow.status.borrow_mut().partitions.remove(id);
+            let mut status = self.flow.status.borrow_mut();
+            if let Some((_, row)) = status.partitions.remove(id) {
+                super::add(&mut status.gone, &row.progress);
+            }
         }
         all
     }

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
+use crate::os_error::Reason;
+
 /// Longest file read here, in bytes; what is longer is not ours.
 const FILE_BYTES_MAX: u64 = 4096;
 
@@ -39,7 +41,10 @@ pub enum LockError {
         holder: String,
     },
     /// The directory or a file in it cannot be made, read or written.
-    #[error("cannot {what} {}: create it, or make it writable for the user towpath runs as", path.display())]
+    #[error(
+        "cannot {what} {}: {}; create it, or make it writable for the user towpath runs as (towpath.state.dir)",
+        path.display(), Reason(source)
+    )]
     Unusable {
         /// What was tried.
         what: &'static str,

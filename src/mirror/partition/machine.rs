@@ -313,10 +313,18 @@ impl PartitionMachine {
         self.prepared = self.in_flight.back().map_or(self.acked, |last| last.after);
     }
 
+    /// A batch was acknowledged since the last look-up.
+    #[must_use]
+    pub fn is_confirmed(&self) -> bool {
+        self.confirmed
+    }
+
     /// Whether a drain is over.
     #[must_use]
     pub fn is_drained(&self) -> bool {
-        self.draining && self.in_flight.is_empty()
+        // A refused batch stays listed while the partition stands; its outcome is known.
+        let stands = matches!(self.phase, Phase::Stopped { .. }) && self.in_flight.iter().all(|batch| batch.settled);
+        self.draining && (self.in_flight.is_empty() || stands)
     }
 
     /// Located, and (B) either anchored already or about to be.

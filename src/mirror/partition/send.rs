@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::{
     machine::{InFlight, PartitionMachine, Phase},
-    state::StopReason,
+    state::{OpenPathReason, StopReason},
     types::{Break, Outbound, ProduceOutcome, Ticket},
 };
 use crate::{
@@ -129,9 +129,13 @@ impl PartitionMachine {
         if self.match_until.is_some_and(|until| until <= now) {
             self.handle_match_timeout(now);
         }
-        if let Phase::Stopped { retry_at: Some(at), .. } = &self.phase
+        if let Phase::Stopped { retry_at: Some(at), reason } = &self.phase
             && *at <= now
         {
+            if matches!(reason, StopReason::NeedsOpenPath { reason: OpenPathReason::TooLarge { .. }, .. }) {
+                // The limit may have been raised meanwhile: from now on the target's answer decides.
+                self.spec.target_batch_bytes_max = None;
+            }
             self.blocked = None;
             self.corrupt_attempts = 0;
             self.relocate(now);

@@ -80,6 +80,13 @@ pub enum StopReason {
     },
     /// The target topic is gone.
     TargetGone,
+    /// The remote partition could not be created.
+    TargetMissing {
+        /// The target's words.
+        why: String,
+        /// What to do.
+        remedy: String,
+    },
     /// Somebody else wrote to the remote partition.
     ForeignWrite {
         /// Target offset of the first batch that is not ours.
@@ -144,6 +151,7 @@ impl StopReason {
             Self::TargetTruncated { .. } => "target-truncated",
             Self::TargetRecreated { .. } => "target-recreated",
             Self::TargetGone => "target-gone",
+            Self::TargetMissing { .. } => "target-missing",
             Self::ForeignWrite { .. } => "foreign-write",
             Self::PositionUnknown { .. } => "position-unknown",
             Self::SourceRecreated { .. } => "source-recreated",
@@ -185,29 +193,19 @@ impl StopReason {
                 "this version forwards whole batches only: leave the topic out with topics.exclude".into()
             }
             Self::TargetNotEmpty { .. } => {
-                "delete the remote topic, or set towpath.on.target.not.empty=append to copy \
-                                            behind what it holds"
+                "delete the remote topic, or set towpath.on.target.not.empty=append to copy behind what it holds".into()
+            }
+            Self::TargetRecreated { .. } => {
+                "to copy into the new topic from the beginning, set towpath.on.target.recreated=begin and restart"
                     .into()
             }
-            Self::TargetTruncated { .. } | Self::TargetRecreated { .. } | Self::TargetGone => {
-                "decide whether the copy shall begin anew: delete the remote topic and its offsets in the flow's \
-                 group, then restart"
-                    .into()
-            }
-            Self::ForeignWrite { .. } => {
-                "find the other writer (ACLs on the remote topic), then copy the topic anew under a fresh remote topic"
-                    .into()
-            }
-            Self::PositionUnknown { .. } => "copy the topic anew: delete the remote topic, then restart".into(),
-            Self::SourceRecreated { .. } => {
-                "delete the remote topic to copy the new source topic from its beginning, then restart".into()
-            }
+            Self::TargetTruncated { .. } | Self::TargetGone | Self::PositionUnknown { .. } => copy_anew(""),
+            Self::ForeignWrite { .. } => copy_anew("find the other writer and take its right to write; then "),
+            Self::SourceRecreated { .. } => copy_anew("to have the new source topic instead of the old one, "),
             Self::SourceGone => "nothing if it was deleted on purpose; exclude it with topics.exclude".into(),
-            Self::SourceTruncated { .. } => {
-                "the source lost records that were copied already (unclean leader election): compare both sides, then \
-                 copy the topic anew"
-                    .into()
-            }
+            Self::SourceTruncated { .. } => copy_anew(
+                "the source lost records that were copied already (unclean leader election): compare both sides, then ",
+            ),
             Self::SourceCorrupt { .. } => {
                 "check the disks of the source's leader, or move leadership to another replica; it is tried again by \
                  itself"
@@ -222,8 +220,17 @@ impl StopReason {
                 }
             }
             Self::TwoWriters { why } => why.clone(),
+            Self::TargetMissing { remedy, .. } => remedy.clone(),
         }
     }
+}
+
+/// How a partition is copied from the beginning again.
+fn copy_anew(first: &str) -> String {
+    format!(
+        "{first}copy it anew: delete the remote topic, set towpath.on.target.recreated=begin, and restart, which creates \
+         it again"
+    )
 }
 
 fn refused_remedy(code: ErrorCode) -> &'static str {
@@ -267,6 +274,7 @@ impl std::fmt::Display for StopReason {
                 write!(f, "target topic re-created: its id is {found}, the anchor belongs to {anchored}")
             }
             Self::TargetGone => f.write_str("target topic gone"),
+            Self::TargetMissing { why, .. } => write!(f, "the remote partition does not exist: {why}"),
             Self::ForeignWrite { offset } => {
                 write!(f, "foreign write: somebody else wrote to the remote partition at target offset {offset}")
             }

@@ -75,7 +75,8 @@ impl Shard {
                 };
                 entry.change_listed = false;
                 let state = entry.machine.state();
-                if entry.shown.as_ref().map(PartitionState::code) != Some(state.code()) {
+                let retrying = entry.shown.as_ref().is_some_and(is_stopped) && !moves_on(&state, &entry.machine);
+                if entry.shown.as_ref().map(PartitionState::code) != Some(state.code()) && !retrying {
                     log_state(entry.shown.as_ref(), &state, &entry.machine);
                     entry.shown = Some(state.clone());
                 }
@@ -163,6 +164,20 @@ impl Shard {
     }
 }
 
+fn is_stopped(state: &PartitionState) -> bool {
+    matches!(state, PartitionState::Stopped(_))
+}
+
+/// Whether a partition that stood does so no longer, rather than being tried again.
+fn moves_on(state: &PartitionState, machine: &PartitionMachine) -> bool {
+    match state {
+        PartitionState::CaughtUp | PartitionState::HeldByTransaction { .. } | PartitionState::Stopped(_) => true,
+        // The first acknowledgement after a look-up.
+        PartitionState::Copying => machine.is_confirmed(),
+        _ => false,
+    }
+}
+
 fn log_state(before: Option<&PartitionState>, state: &PartitionState, machine: &PartitionMachine) {
     let spec = machine.spec();
     let (topic, partition) = (spec.source.topic.as_str(), spec.source.partition.0);
@@ -176,7 +191,7 @@ fn log_state(before: Option<&PartitionState>, state: &PartitionState, machine: &
         | PartitionState::AwaitingAnchor => {
             warn!(topic, partition, state = %state, "partition waits")
         }
-        _ if before.is_some_and(|before| matches!(before, PartitionState::Stopped(_))) => {
+        _ if before.is_some_and(is_stopped) => {
             info!(topic, partition, state = %state, "partition goes on");
         }
         _ => debug!(topic, partition, state = %state, "partition state"),

@@ -11,7 +11,10 @@ use tracing::{debug, info};
 
 use crate::{
     backoff::{self, Backoff},
-    client::fetch_session::{FIRST_VERSION_WITH_IDS, FetchLimits, FetchSession, Want},
+    client::{
+        fetch_session::{FIRST_VERSION_WITH_IDS, FetchLimits, FetchSession, Want},
+        recovery::ends_session_only,
+    },
     mirror::{
         budget::{Charge, FrameHold},
         partition::Fetched,
@@ -20,9 +23,7 @@ use crate::{
         sink::LaneKey,
     },
     net::Connection,
-    protocol::{
-        BrokerId, ErrorCode, FetchResponse, FetchedPartition, FetchedTopic, TopicId, TopicName, TopicPartition,
-    },
+    protocol::{BrokerId, FetchResponse, FetchedPartition, FetchedTopic, TopicId, TopicName, TopicPartition},
 };
 
 /// Version 18 adds nothing that concerns a consumer.
@@ -34,6 +35,8 @@ const ANSWER_MAX: usize = 160 << 20;
 const RESPONSE_BYTES_CEILING: u32 = 16 << 20;
 /// Round trip for which the configured answer size suffices; longer ones get proportionally more.
 const SHORT_ROUND_TRIP: Duration = Duration::from_millis(2);
+/// An answer that takes this much longer than the broker was allowed to wait makes us ask who leads now.
+const OVERDUE: Duration = Duration::from_secs(2);
 /// While a partition was taken out because too much of it waits for sending, a fetch that waits for others must come
 /// back soon, or the partition would stand after its queue is empty.
 const GATED_WAIT_MS_MIN: u128 = 2;
@@ -220,21 +223,24 @@ async fn round(shard: &Rc<Shard>, fetcher: &Fetcher, link: &Link) -> Result<(), 
         (version, session.next_request(version, &limits))
     };
     let timeout = shard.request_timeout + shard.fetch.max_wait;
-    let reply = link
-        .connection
-        .begin(version, &request, Vec::new(), ANSWER_MAX, timeout)
-        .map_err(|error| error.to_string())?
-        .await
-        .map_err(|error| error.to_string())?;
+    let mut answer =
+        link.connection.begin(version, &request, Vec::new(), ANSWER_MAX, timeout).map_err(|error| error.to_string())?;
+    let reply = loop {
+        match tokio::time::timeout(shard.fetch.max_wait + OVERDUE, &mut answer).await {
+            Ok(reply) => break reply.map_err(|error| error.to_string())?,
+            // It may hang. Partitions that another broker leads by now move there.
+            Err(_) => shard.refresh_source(),
+        }
+    };
     charge.resize(reply.frame_bytes);
     let frame = Rc::new(charge);
     let answer = FetchResponse::decode(reply.body, reply.version).map_err(|error| error.to_string())?;
     if !fetcher.session.borrow_mut().handle_answer(answer.error_code, answer.session_id) {
         debug!(broker_id = fetcher.broker.0, code = %answer.error_code, "fetch session ended by the broker");
-        if answer.error_code.is_none() {
+        if ends_session_only(answer.error_code) {
             return Ok(());
         }
-        return session_error(answer.error_code);
+        return Err(format!("the broker refused the fetch: {}", answer.error_code));
     }
     let mut holds: BTreeMap<LaneKey, FrameHold> = BTreeMap::new();
     for topic in answer.topics {
@@ -251,16 +257,6 @@ async fn round(shard: &Rc<Shard>, fetcher: &Fetcher, link: &Link) -> Result<(), 
         shard.memory.notify_waiters();
     }
     Ok(())
-}
-
-fn session_error(code: ErrorCode) -> Result<(), String> {
-    match code {
-        // Nothing is lost: the next request is a full one (`batch-forwarding.md` 5.2).
-        ErrorCode::FETCH_SESSION_ID_NOT_FOUND
-        | ErrorCode::INVALID_FETCH_SESSION_EPOCH
-        | ErrorCode::FETCH_SESSION_TOPIC_ID_ERROR => Ok(()),
-        code => Err(format!("the broker refused the fetch: {code}")),
-    }
 }
 
 fn topic_name(fetcher: &Fetcher, topic: &FetchedTopic) -> Option<TopicName> {
