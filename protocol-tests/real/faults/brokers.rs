@@ -43,7 +43,7 @@ fn outages(source: &Cluster, target: &Cluster, failing: &Cluster) {
         target.create_replicated(&format!("A.{topic}"), 6, replicas.min(most(target)));
     }
     let loads: Vec<Running> =
-        ["single", "triple"].map(|topic| source.keep_loading(topic, 6, 1500, &["--batch", "4000"])).into();
+        ["single", "triple"].map(|topic| source.keep_loading(topic, 6, 900, &["--linger", "50"])).into();
     let (single, triple) = (Logs::of(target, "A.single"), Logs::of(target, "A.triple"));
     let mirror = Mirror::new(&source.bootstrap, &target.bootstrap, SETTINGS);
     let mut worker = mirror.start("state");

@@ -7,6 +7,7 @@
 use std::{
     cell::{Cell, RefCell},
     collections::{BTreeSet, HashMap, VecDeque},
+    pin::pin,
     rc::Rc,
     time::Duration,
 };
@@ -38,6 +39,14 @@ const REQUESTS_MAX: usize = 16;
 const EAGER_REQUESTS: usize = 2;
 /// The broker answers within the request's own timeout; the answer may take a little longer to arrive.
 const ANSWER_SLACK: Duration = Duration::from_secs(5);
+/// An answer that takes longer holds up partitions that have no part in it: the broker waits for the replicas of one of
+/// them, or does not answer at all. The connection is then given up. What was in flight is asked for; whatever waits for
+/// replicas waits there, alone, and the others go on. Doubled each time, up to the request timeout, for where everything
+/// is slow it helps nobody; back to the first after [`CALM`].
+const MUTED_PATIENCE: Duration = Duration::from_secs(2);
+const CALM: Duration = Duration::from_secs(60);
+/// How often a lane that waits for an answer looks how long it has waited.
+const WATCH_PAUSE: Duration = Duration::from_millis(500);
 /// How often a lane whose lease has lapsed looks again.
 const LAPSED_PAUSE: Duration = Duration::from_millis(20);
 
@@ -127,11 +136,48 @@ struct InFlight {
     batches: Batches,
 }
 
+/// When a lane has waited long enough for the next answer.
+struct Patience {
+    /// The last answer, or the request that nothing was in flight before.
+    since: Instant,
+    /// About the longest wait of late that ended with an answer: a slow link is not a broker that hangs.
+    usual: Duration,
+    given_up: u32,
+    given_up_at: Option<Instant>,
+}
+
+impl Patience {
+    fn new(now: Instant) -> Self {
+        Self { since: now, usual: Duration::ZERO, given_up: 0, given_up_at: None }
+    }
+
+    fn answered(&mut self, now: Instant) {
+        self.usual = now.duration_since(self.since).max(self.usual - self.usual / 64);
+        self.since = now;
+    }
+
+    /// Whether to give up now; then the next time takes longer.
+    fn is_over(&mut self, now: Instant, max: Duration) -> bool {
+        if self.given_up_at.is_some_and(|at| now.duration_since(at) > CALM) {
+            self.given_up = 0;
+        }
+        let patience = (MUTED_PATIENCE * (1 << self.given_up.min(8))).max(self.usual * 4);
+        let over = patience < max && now.duration_since(self.since) >= patience;
+        if over {
+            self.given_up += 1;
+            self.given_up_at = Some(now);
+        }
+        over
+    }
+}
+
 /// Sends until the shard stops and nothing is in flight.
 pub(crate) async fn run(shard: Rc<Shard>, lane: Rc<Lane>) {
     let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1), backoff::entropy());
     let mut link: Option<(Connection, i16)> = None;
     let mut in_flight: VecDeque<InFlight> = VecDeque::new();
+    let mut patience = Patience::new(Instant::now());
+    let mut watch = pin!(tokio::time::sleep(WATCH_PAUSE));
     loop {
         if shard.stop.is_cancelled() && in_flight.is_empty() {
             return;
@@ -182,7 +228,12 @@ pub(crate) async fn run(shard: Rc<Shard>, lane: Rc<Lane>) {
                 let (request, sealed) = builder.finish(shard.produce.request_timeout);
                 let timeout = shard.produce.request_timeout + ANSWER_SLACK;
                 match connection.begin(*version, &request, sealed, ANSWER_MAX, timeout) {
-                    Ok(answer) => in_flight.push_back(InFlight { answer, batches }),
+                    Ok(answer) => {
+                        if in_flight.is_empty() {
+                            patience.since = Instant::now();
+                        }
+                        in_flight.push_back(InFlight { answer, batches });
+                    }
                     Err(error) => {
                         info!(broker_id = lane.key.broker.0, %error, "produce request was not sent");
                         settle_unknown(&shard, batches);
@@ -199,6 +250,7 @@ pub(crate) async fn run(shard: Rc<Shard>, lane: Rc<Lane>) {
                     let failed = match result {
                         Ok(reply) => match ProduceResponse::decode(reply.body, reply.version) {
                             Ok(answer) => {
+                                patience.answered(Instant::now());
                                 handle(&shard, &lane, answer, batches);
                                 None
                             }
@@ -211,15 +263,22 @@ pub(crate) async fn run(shard: Rc<Shard>, lane: Rc<Lane>) {
                         settle_unknown(&shard, batches);
                         // What was behind it on this connection has no answer either.
                         link = None;
-                        for behind in in_flight.drain(..) {
-                            settle_unknown(&shard, behind.batches);
-                        }
-                        lost(&shard, &lane);
-                        shard.refresh_target();
+                        hang_up(&shard, &lane, &mut in_flight);
                     }
                     shard.memory_returned(&lane);
                 }
                 () = lane.notify.notified() => {}
+                () = &mut watch => {
+                    let now = Instant::now();
+                    watch.as_mut().reset(now + WATCH_PAUSE);
+                    let shared = lane.pinned.borrow().len() > 1;
+                    if shared && patience.is_over(now, shard.produce.request_timeout) {
+                        info!(broker_id = lane.key.broker.0, lane = lane.key.index, "produce requests wait too long");
+                        link = None;
+                        hang_up(&shard, &lane, &mut in_flight);
+                        shard.memory_returned(&lane);
+                    }
+                }
             },
             None => tokio::select! {
                 biased;
@@ -244,6 +303,15 @@ async fn dial(shard: &Shard, lane: &Lane) -> Result<(Connection, i16), String> {
     let version = connection.negotiate::<ProduceRequest>(VERSION_MAX).map_err(|error| error.to_string())?;
     debug!(broker_id = broker.0, lane = lane.key.index, version, "produce connection open");
     Ok((connection, version))
+}
+
+/// Gives up what is in flight on a connection that was dropped.
+fn hang_up(shard: &Rc<Shard>, lane: &Lane, in_flight: &mut VecDeque<InFlight>) {
+    for behind in in_flight.drain(..) {
+        settle_unknown(shard, behind.batches);
+    }
+    lost(shard, lane);
+    shard.refresh_target();
 }
 
 /// The connection is gone: every partition of the lane begins anew with a window of one.
@@ -339,5 +407,38 @@ fn handle(shard: &Rc<Shard>, lane: &Lane, answer: ProduceResponse, batches: Batc
     settle_unknown(shard, waiting.into_iter().map(|(target, (copy, ticket))| (target, copy, ticket)).collect());
     if refresh {
         shard.refresh_target();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAX: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn a_lane_gives_up_later_each_time_until_it_was_calm() {
+        let start = Instant::now();
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        let mut patience = Patience::new(start);
+        let mut waited = Vec::new();
+        for _ in 0..3 {
+            let given_up = (1..).find(|seconds| patience.is_over(at(*seconds), MAX)).unwrap();
+            waited.push(given_up);
+        }
+        assert_eq!(waited, [2, 4, 8]);
+        assert!(patience.is_over(at(16), MAX));
+        assert!(!patience.is_over(at(46), MAX), "the requests' own timeout decides from here on");
+        patience.since = at(100);
+        assert!(patience.is_over(at(102), MAX), "calm since");
+    }
+
+    #[test]
+    fn a_slow_link_is_not_given_up() {
+        let start = Instant::now();
+        let mut patience = Patience::new(start);
+        patience.answered(start + Duration::from_secs(3));
+        assert!(!patience.is_over(start + Duration::from_secs(3 + 11), MAX));
+        assert!(patience.is_over(start + Duration::from_secs(3 + 12), MAX));
     }
 }

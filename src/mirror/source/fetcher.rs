@@ -35,6 +35,8 @@ const ANSWER_MAX: usize = 160 << 20;
 const RESPONSE_BYTES_CEILING: u32 = 16 << 20;
 /// Round trip for which the configured answer size suffices; longer ones get proportionally more.
 const SHORT_ROUND_TRIP: Duration = Duration::from_millis(2);
+/// An answer that takes this much longer than the broker was allowed to wait makes us ask who leads now.
+const OVERDUE: Duration = Duration::from_secs(2);
 /// While a partition was taken out because too much of it waits for sending, a fetch that waits for others must come
 /// back soon, or the partition would stand after its queue is empty.
 const GATED_WAIT_MS_MIN: u128 = 2;
@@ -221,12 +223,15 @@ async fn round(shard: &Rc<Shard>, fetcher: &Fetcher, link: &Link) -> Result<(), 
         (version, session.next_request(version, &limits))
     };
     let timeout = shard.request_timeout + shard.fetch.max_wait;
-    let reply = link
-        .connection
-        .begin(version, &request, Vec::new(), ANSWER_MAX, timeout)
-        .map_err(|error| error.to_string())?
-        .await
-        .map_err(|error| error.to_string())?;
+    let mut answer =
+        link.connection.begin(version, &request, Vec::new(), ANSWER_MAX, timeout).map_err(|error| error.to_string())?;
+    let reply = loop {
+        match tokio::time::timeout(shard.fetch.max_wait + OVERDUE, &mut answer).await {
+            Ok(reply) => break reply.map_err(|error| error.to_string())?,
+            // It may hang. Partitions that another broker leads by now move there.
+            Err(_) => shard.refresh_source(),
+        }
+    };
     charge.resize(reply.frame_bytes);
     let frame = Rc::new(charge);
     let answer = FetchResponse::decode(reply.body, reply.version).map_err(|error| error.to_string())?;
