@@ -31,6 +31,8 @@ use crate::{
 
 /// Partitions per request of a look-up.
 const PARTITIONS_PER_REQUEST: usize = 1000;
+/// A look-up that takes longer has met a broker that hangs: by then another one may lead.
+const ENDS_PATIENCE: Duration = Duration::from_secs(8);
 /// Bytes of one answer of a tail read.
 const TAIL_RESPONSE_BYTES: i32 = 1 << 20;
 /// Headers held of one tail; anchors every 64 MB leave far fewer.
@@ -149,7 +151,7 @@ async fn round(shard: &Rc<Shard>, asks: Vec<Ask>) {
     if !source_only.is_empty() {
         let partitions: Vec<_> = source_only.iter().map(|ask| ask.source.clone()).collect();
         let leader = source_only.first().and_then(|ask| ask.source_leader);
-        let found = source_ends(shard, &mut sources, leader, &partitions).await;
+        let found = in_time(source_ends(shard, &mut sources, leader, &partitions)).await;
         for ask in &source_only {
             match found.as_ref().map(|found| found.get(&ask.source)) {
                 Ok(Some(ends)) => {
@@ -169,13 +171,19 @@ async fn round(shard: &Rc<Shard>, asks: Vec<Ask>) {
     }
 }
 
+async fn in_time<T>(look_up: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    tokio::time::timeout(ENDS_PATIENCE, look_up)
+        .await
+        .unwrap_or_else(|_| Err(format!("no answer within {} s", ENDS_PATIENCE.as_secs())))
+}
+
 async fn locate(shard: &Rc<Shard>, sources: &mut Connections, targets: &mut Connections, asks: &[Ask]) {
     let failed = |copy: CopyId| {
         shard.with(copy, |entry, now| entry.machine.handle_locate_failed(now));
     };
     let partitions: Vec<_> = asks.iter().map(|ask| ask.target.clone()).collect();
     let leader = asks.first().and_then(|ask| ask.target_leader);
-    let target = target_ends(shard, targets, leader, &partitions).await;
+    let target = in_time(target_ends(shard, targets, leader, &partitions)).await;
     let (ends, producers) = match target {
         Ok(found) => found,
         Err(error) => {
@@ -193,7 +201,7 @@ async fn locate(shard: &Rc<Shard>, sources: &mut Connections, targets: &mut Conn
     let source = if wanted.is_empty() {
         Ok(BTreeMap::new())
     } else {
-        source_ends(shard, sources, asks.first().and_then(|ask| ask.source_leader), &wanted).await
+        in_time(source_ends(shard, sources, asks.first().and_then(|ask| ask.source_leader), &wanted)).await
     };
     let source = match source {
         Ok(found) => found,

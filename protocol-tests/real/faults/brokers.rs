@@ -74,7 +74,7 @@ fn outage(failing: &Cluster, target: &Cluster, broker: i32, way: Way, single: &L
         Way::Freeze => rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("it runs"),
     }
     // Longer than the controller needs to notice a broker that said nothing (nine seconds).
-    let pauses = watch(&[single, triple], Duration::from_secs(if way == Way::Stop { 8 } else { 18 }));
+    let pauses = watch(&[single, triple], Duration::from_secs(if way == Way::Stop { 6 } else { 15 }));
     match way {
         Way::Stop | Way::Kill => failing.start_broker(broker),
         Way::Freeze => rustix::process::kill_process(pid, rustix::process::Signal::CONT).expect("it runs"),

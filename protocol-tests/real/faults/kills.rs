@@ -87,7 +87,7 @@ fn kills(
 fn at_rest(logs: &Logs) -> u64 {
     let mut bytes = logs.bytes();
     let mut since = Instant::now();
-    while since.elapsed() < 3 * LOOK {
+    while since.elapsed() < 10 * LOOK {
         std::thread::sleep(LOOK / 2);
         let now = logs.bytes();
         if now != bytes {
