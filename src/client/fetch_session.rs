@@ -67,6 +67,10 @@ struct Entry {
 pub struct FetchSession {
     id: i32,
     epoch: i32,
+    /// The next request has to be a full one, whatever the answer on its way says.
+    restart: bool,
+    /// Topics are named by id in this session.
+    with_ids: bool,
     entries: BTreeMap<TopicPartition, Entry>,
     /// Partitions whose `wanted` differs from `told`, each once.
     changed: Vec<TopicPartition>,
@@ -82,10 +86,11 @@ impl FetchSession {
             Some(entry) => {
                 if entry.topic_id != topic_id {
                     // Another topic of the same name: the broker must forget the old id, which a full request does.
+                    // An answer on its way is the old topic's, and none of it was asked of this one.
                     entry.topic_id = topic_id;
                     self.names.insert(topic_id, partition.topic.clone());
-                    self.id = 0;
-                    self.epoch = 0;
+                    entry.told = None;
+                    self.restart = true;
                 }
                 let before = entry.wanted.is_some();
                 if entry.wanted == entry.told && entry.wanted != want {
@@ -127,7 +132,11 @@ impl FetchSession {
         if version >= 11 {
             request.rack_id = StrBytes::from_string(limits.rack.clone());
         }
-        let full = self.id == 0 || version < FIRST_VERSION_WITH_SESSIONS;
+        if self.restart || with_ids != self.with_ids || version < FIRST_VERSION_WITH_SESSIONS {
+            self.reset();
+        }
+        self.with_ids = with_ids;
+        let full = self.id == 0;
         let mut topics: Vec<FetchTopic> = Vec::new();
         let mut forgotten: Vec<ForgottenTopic> = Vec::new();
         if full {
@@ -174,6 +183,9 @@ impl FetchSession {
             self.reset();
             return false;
         }
+        if self.restart {
+            return true;
+        }
         if session_id == 0 {
             // The broker keeps no session for us (none free, or version before 7): every request is a full one.
             self.id = 0;
@@ -191,7 +203,7 @@ impl FetchSession {
     /// asked for, which tells an answer that a rewind has made stale; `None` if the partition was not asked for.
     pub fn handle_partition(&mut self, partition: &TopicPartition) -> Option<i64> {
         if let Some(entry) = self.entries.get_mut(partition) {
-            let asked = entry.told.map(|told| told.fetch_offset);
+            let asked = entry.told?.fetch_offset;
             if entry.wanted == entry.told && entry.wanted.is_some() {
                 self.changed.push(partition.clone());
             }
@@ -201,7 +213,7 @@ impl FetchSession {
                 current_leader_epoch: LeaderEpoch::NONE,
                 last_fetched_epoch: LeaderEpoch::NONE,
             });
-            return asked;
+            return Some(asked);
         }
         None
     }
@@ -210,6 +222,7 @@ impl FetchSession {
     pub fn reset(&mut self) {
         self.id = 0;
         self.epoch = 0;
+        self.restart = false;
     }
 
     /// Every partition of which something is wanted.
@@ -272,3 +285,6 @@ fn forget(topics: &mut Vec<ForgottenTopic>, partition: &TopicPartition, id: Topi
 fn same(name: &str, id: Uuid, partition: &TopicPartition, wire: Uuid, with_ids: bool) -> bool {
     if with_ids { id == wire } else { name == partition.topic.as_str() }
 }
+
+#[cfg(test)]
+mod tests;
