@@ -25,5 +25,5 @@ pub use crc::{crc32c, derive};
 pub use fate::{AbortFilter, Fate};
 pub use header::{BatchHeader, Codec, HEADER_LEN};
 pub use records::{Record, RecordError, RecordHeader, Records, records};
-pub use seal::{ProducerIdentity, SealRefused, seal};
+pub use seal::{ProducerIdentity, SealRefused, seal, stamped_crc};
 pub use walk::{Batch, ControlType, CrcMismatch, Entry, Walk, WalkError, WalkFault, walk};

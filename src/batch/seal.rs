@@ -71,6 +71,13 @@ pub fn seal(batch: &Batch, identity: ProducerIdentity, base_sequence: i32) -> Re
     Ok(new.to_bytes())
 }
 
+/// The CRC a sealed batch has once the target stamped it in place: with the attributes and the largest timestamp that
+/// `stored` shows, and our payload. Equal to `stored.crc` only if the payload there is ours.
+pub fn stamped_crc(sent: &BatchHeader, stored: &BatchHeader) -> u32 {
+    let stamped = BatchHeader { attributes: stored.attributes, max_timestamp: stored.max_timestamp, ..*sent };
+    derive(sent.crc, &covered(*sent), &covered(stamped), sent.total_size().saturating_sub(HEADER_LEN))
+}
+
 /// The part of a header that the CRC covers.
 fn covered(header: BatchHeader) -> [u8; 40] {
     // The covered part is the last 40 of 61 bytes, so it is always there.

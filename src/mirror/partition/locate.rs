@@ -14,8 +14,8 @@ use super::{
     types::{Lost, StartAt, TargetNotEmpty},
 };
 use crate::{
-    batch::{BatchHeader, HEADER_LEN, ProducerIdentity, sequence},
-    mirror::anchor::Position,
+    batch::{BatchHeader, HEADER_LEN, ProducerIdentity, sequence, stamped_crc},
+    mirror::anchor::{Position, Shape},
     protocol::LeaderEpoch,
 };
 
@@ -101,8 +101,14 @@ pub(super) enum Expected {
 
 /// Whether a source batch is what the target holds next.
 pub(super) enum Matched {
-    Yes { complete: bool },
-    No { why: String },
+    Yes {
+        complete: bool,
+    },
+    No {
+        why: String,
+    },
+    /// Counting cannot tell; the headers can.
+    Doubtful,
 }
 
 /// How long the source may have nothing more while the target still holds unmatched batches: its high watermark may
@@ -111,26 +117,26 @@ pub(super) const MATCH_PATIENCE: Duration = Duration::from_secs(30);
 
 impl Expected {
     /// Compares the batch that would be sent with what the target holds (match, don't count: `design.md` 4).
-    pub(super) fn compare(&mut self, head: &[u8; HEADER_LEN], before: &Position, source: &BatchHeader) -> Matched {
+    pub(super) fn compare(
+        &mut self,
+        head: &[u8; HEADER_LEN],
+        before: &Position,
+        source: &BatchHeader,
+        shape: Shape,
+    ) -> Matched {
         match self {
             Self::Count { remaining } => {
-                *remaining -= i64::from(source.records_count);
-                if *remaining < 0 {
-                    return Matched::No {
-                        why: format!(
-                            "the source batch at offset {} has {} records more than the target holds; the source was \
-                             compacted since",
-                            source.base_offset, -*remaining
-                        ),
-                    };
+                if *remaining < i64::from(source.records_count) {
+                    return Matched::Doubtful;
                 }
+                *remaining -= i64::from(source.records_count);
                 Matched::Yes { complete: *remaining == 0 }
             }
             Self::Headers { batches } => {
                 let Some(stored) = batches.pop_front() else {
                     return Matched::No { why: "nothing was left to match".to_owned() };
                 };
-                match sent_equals_stored(head, before, &stored) {
+                match sent_equals_stored(head, before, &stored, shape) {
                     Ok(()) => Matched::Yes { complete: batches.is_empty() },
                     Err(why) => Matched::No {
                         why: format!(
@@ -151,10 +157,16 @@ impl Expected {
     }
 }
 
-/// Whether a stored batch is the one we would send at this position. The checksum covers everything the broker keeps;
-/// where it does not agree, the target topic may rewrite batches (another codec, LogAppendTime), and then identity,
-/// sequence and count must.
-fn sent_equals_stored(head: &[u8; HEADER_LEN], before: &Position, stored: &BatchHeader) -> Result<(), &'static str> {
+/// Whether a stored batch is the one we would send at this position. The checksum covers everything the broker keeps.
+/// A topic with LogAppendTime, or a wrong largest timestamp, makes the broker stamp the header in place
+/// (`broker-experiments.md` S1): the checksum of that follows from ours. Only a topic that recompresses has another
+/// payload; then identity, sequence, count and time must do.
+fn sent_equals_stored(
+    head: &[u8; HEADER_LEN],
+    before: &Position,
+    stored: &BatchHeader,
+    shape: Shape,
+) -> Result<(), &'static str> {
     let Some(sent) = BatchHeader::parse(head) else {
         return Err("the header cannot be read");
     };
@@ -169,12 +181,14 @@ fn sent_equals_stored(head: &[u8; HEADER_LEN], before: &Position, stored: &Batch
     if stored.records_count != sent.records_count || stored.last_offset_delta != sent.last_offset_delta {
         return Err("it has another number of records");
     }
-    let rewritten = stored.codec() != sent.codec()
-        || stored.batch_length != sent.batch_length
-        || stored.is_log_append_time()
-        || stored.max_timestamp != sent.max_timestamp;
-    if stored.crc != sent.crc && !rewritten {
-        return Err("its bytes differ");
+    if stored.codec() == sent.codec() {
+        // Another length with the same codec is another batch, never the broker's work.
+        let ours = stored.batch_length == sent.batch_length && stored.crc == stamped_crc(&sent, stored);
+        return if ours { Ok(()) } else { Err("its bytes differ") };
+    }
+    // The header of a sealed LogAppendTime batch shows the source's time, its payload the producers'.
+    if stored.max_timestamp != sent.max_timestamp && !stored.is_log_append_time() && !shape.sealed_append_time {
+        return Err("its newest record is of another time");
     }
     Ok(())
 }
@@ -209,9 +223,13 @@ impl PartitionMachine {
     pub fn handle_locate_failed(&mut self, now: Instant) {
         let delay = self.backoff.next_delay();
         match &mut self.phase {
-            Phase::Locating { not_before, asked, .. } | Phase::ReadingTail { not_before, asked, .. } => {
+            Phase::Locating { not_before, asked, .. } => {
                 *asked = false;
                 *not_before = now + delay;
+            }
+            // Another broker may lead, or retention may have taken the tail: the ends tell.
+            Phase::ReadingTail { .. } => {
+                self.phase = Phase::Locating { not_before: now + delay, asked: false, awaiting_high_watermark: false };
             }
             _ => {}
         }
@@ -255,7 +273,9 @@ impl PartitionMachine {
             if !self.in_flight.is_empty() && self.adopt_in_flight(landed) {
                 return;
             }
-            if self.in_flight.is_empty() {
+            // More than is in flight, or other batches: requests of an earlier incarnation landed late. The source
+            // explains them. Counting needs the settings they were made with.
+            if !self.count_doubted && self.shape() == self.settings.shape {
                 self.begin_matching(now, Expected::Count { remaining: landed });
                 return;
             }
@@ -359,56 +379,62 @@ impl PartitionMachine {
             self.phase = Phase::Locating { not_before: now, asked: false, awaiting_high_watermark: false };
             return;
         }
-        if self.in_flight.is_empty() {
-            self.begin_matching(now, Expected::Headers { batches: tail.into() });
-            return;
-        }
+        let shape = self.settings.shape;
         let fits = tail.len() <= self.in_flight.len()
-            && tail.iter().zip(&self.in_flight).all(|(stored, sent)| {
-                stored.base_offset == sent.before.target_next
-                    && stored.base_sequence == sent.before.next_sequence
-                    && stored.records_count == sent.records
-                    && (stored.crc == sent.crc || stored.is_log_append_time() || stored.total_size() != sent.bytes)
-            });
+            && tail
+                .iter()
+                .zip(&self.in_flight)
+                .all(|(stored, sent)| sent_equals_stored(&sent.head, &sent.before, stored, shape).is_ok());
         if fits {
             self.adopt(tail.len());
         } else {
-            let why = format!("{} batches behind offset {from} are not those that were in flight", tail.len());
-            self.stop(now, StopReason::PositionUnknown { why });
+            // Nothing is in flight, or not all of it is of this incarnation: the source explains it, or nothing does.
+            self.begin_matching(now, Expected::Headers { batches: tail.into() });
         }
     }
 
     fn begin_matching(&mut self, now: Instant, expected: Expected) {
+        // Every outcome is settled here, and what landed is about to be found in the source.
+        self.in_flight.clear();
         self.prepared = self.acked;
         self.taken_epoch = self.acked_epoch;
+        self.match_overdue = false;
         self.match_until = Some(now + MATCH_PATIENCE);
         self.phase = Phase::Matching { expected };
     }
 
+    /// The records that were counted may not be those that were sent: read the headers of what is left.
+    pub(super) fn doubt_count(&mut self, now: Instant) {
+        self.count_doubted = true;
+        if let Phase::Matching { expected: Expected::Count { remaining } } = self.phase {
+            let from = self.acked.target_next;
+            self.match_until = None;
+            self.phase = Phase::ReadingTail { from, to: from + remaining, asked: false, not_before: now };
+        }
+    }
+
+    /// Whether only numbers of records are compared.
+    pub(super) fn is_counting(&self) -> bool {
+        matches!(self.phase, Phase::Matching { expected: Expected::Count { .. } })
+    }
+
     /// Everything the target holds was found in the source.
     pub(super) fn matched(&mut self) {
-        self.match_until = None;
         self.mark_anchor();
         let (position, epoch) = (self.acked, self.acked_epoch);
         self.begin_copying(position, epoch);
     }
 
-    /// The source has nothing more, and the target's batches are not all found.
+    /// Nothing was matched for a while. What the source said last may be old (it may be unreachable since), so it is
+    /// asked where it ends.
     pub(super) fn handle_match_timeout(&mut self, now: Instant) {
-        let Phase::Matching { expected } = &self.phase else {
+        if !matches!(self.phase, Phase::Matching { .. }) {
             self.match_until = None;
             return;
-        };
-        if self.readable_end() >= 0 && self.prepared.source_next >= self.readable_end() {
-            let why = format!(
-                "the source ends at offset {}, but the target holds {} more",
-                self.prepared.source_next,
-                expected.describe()
-            );
-            self.stop(now, StopReason::PositionUnknown { why });
-        } else {
-            self.match_until = Some(now + MATCH_PATIENCE);
         }
+        self.match_overdue = true;
+        self.ask_source = true;
+        self.match_until = Some(now + MATCH_PATIENCE);
     }
 
     /// The answer to [`LocateAsk::Source`]: why an offset was out of range.
@@ -428,6 +454,11 @@ impl PartitionMachine {
                 self.stop(now, StopReason::PositionUnknown { why });
                 return;
             }
+            if !self.is_empty() {
+                // What waits is copied first: if it were dropped by a rewind, it would be lost as well. The fetch is on
+                // hold and asks again.
+                return;
+            }
             // Retention overtook the copy. Stopping would lose more (`design.md` 6): go on, loudly.
             let lost = Lost { from: position, to: ends.start };
             self.progress.lost_records += u64::try_from(lost.to - lost.from).unwrap_or(0);
@@ -438,6 +469,15 @@ impl PartitionMachine {
             self.fetch_succeeded();
         } else if position > ends.high_watermark {
             self.stop_behind_queue(now, StopReason::SourceTruncated { position, end: ends.high_watermark });
+        } else if position >= ends.readable_end
+            && self.match_overdue
+            && let Phase::Matching { expected } = &self.phase
+        {
+            let why = format!(
+                "the source ends at offset {position}, but the target holds {} that it does not have",
+                expected.describe()
+            );
+            self.stop(now, StopReason::PositionUnknown { why });
         }
     }
 

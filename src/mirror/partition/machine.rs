@@ -14,7 +14,10 @@ use crate::{
     backoff::Backoff,
     batch::{HEADER_LEN, ProducerIdentity},
     client::recovery::{FetchStep, fetch_step},
-    mirror::{anchor::Position, budget::FrameHold},
+    mirror::{
+        anchor::{Position, Shape},
+        budget::FrameHold,
+    },
     protocol::{ErrorCode, LeaderEpoch, TopicId},
 };
 
@@ -42,12 +45,13 @@ pub(super) struct InFlight {
     pub(super) after: Position,
     pub(super) records: i32,
     pub(super) bytes: usize,
-    pub(super) crc: u32,
+    pub(super) head: [u8; HEADER_LEN],
     pub(super) max_timestamp: i64,
     pub(super) leader_epoch: LeaderEpoch,
     /// The answer came and was not a plain success.
     pub(super) settled: bool,
-    pub(super) _hold: Option<FrameHold>,
+    /// Given back once settled: a refused partition must not hold memory until somebody repairs it.
+    pub(super) hold: Option<FrameHold>,
 }
 
 #[derive(Debug)]
@@ -106,6 +110,8 @@ pub struct PartitionMachine {
     pub(super) next_ticket: u64,
     /// A batch was acknowledged since the last look-up: the broker has our producer state.
     pub(super) confirmed: bool,
+    /// Newest record of that batch: what the age of the broker's producer state is counted from.
+    pub(super) confirmed_timestamp: i64,
     pub(super) backoff: Backoff,
     /// The source must not be asked before.
     pub(super) hold: Option<(Instant, String)>,
@@ -129,6 +135,10 @@ pub struct PartitionMachine {
     pub(super) goal: Option<i64>,
     /// While matching: when to look whether the source has anything left to match.
     pub(super) match_until: Option<Instant>,
+    /// The patience is over: the next fresh word of the source's end decides.
+    pub(super) match_overdue: bool,
+    /// Counting the source's records proved unreliable since the last look-up: headers have to be read.
+    pub(super) count_doubted: bool,
     pub(super) progress: Progress,
     pub(super) losses: Vec<Lost>,
     pub(super) partition_bytes_max: i32,
@@ -172,6 +182,7 @@ impl PartitionMachine {
             in_flight: VecDeque::new(),
             next_ticket: 0,
             confirmed: false,
+            confirmed_timestamp: -1,
             backoff: Backoff::new(Duration::from_millis(50), Duration::from_secs(5), seed),
             hold: None,
             fetch_backoff: Backoff::new(Duration::from_millis(50), Duration::from_secs(5), seed.rotate_left(17)),
@@ -190,6 +201,8 @@ impl PartitionMachine {
             newest_timestamp: -1,
             goal: None,
             match_until: None,
+            match_overdue: false,
+            count_doubted: false,
             progress: Progress::default(),
             losses: Vec::new(),
             partition_bytes_max: partition_bytes,
@@ -304,10 +317,11 @@ impl PartitionMachine {
         self.prepared = self.in_flight.back().map_or(self.acked, |last| last.after);
     }
 
-    /// Whether a drain is over.
+    /// Whether a drain is over: no answer is awaited. What became of batches without an answer is for whoever comes
+    /// next to ask the target.
     #[must_use]
     pub fn is_drained(&self) -> bool {
-        self.draining && self.in_flight.is_empty()
+        self.draining && !self.has_in_flight()
     }
 
     /// Located, and (B) either anchored already or about to be.
@@ -320,6 +334,8 @@ impl PartitionMachine {
         self.taken_epoch = epoch;
         self.located = true;
         self.confirmed = false;
+        self.count_doubted = false;
+        self.match_until = None;
         self.phase = if self.anchored { Phase::Copying } else { Phase::Anchoring };
     }
 
@@ -365,6 +381,14 @@ impl PartitionMachine {
             };
         }
         PartitionState::CaughtUp
+    }
+
+    /// What shapes the bytes now: a tail that an earlier incarnation wrote is matched as that one wrote it.
+    pub(super) fn shape(&self) -> Shape {
+        match &self.spec.anchor {
+            Some(anchor) if !self.located => anchor.shape,
+            _ => self.settings.shape,
+        }
     }
 
     /// The end of what may be copied, as last seen; -1 before the first answer.

@@ -10,7 +10,6 @@ use super::{
     types::{Break, Outbound, ProduceOutcome, Ticket},
 };
 use crate::{
-    batch::HEADER_LEN,
     client::recovery::{ProduceStep, produce_step},
     protocol::{ErrorCode, LeaderEpoch},
 };
@@ -50,8 +49,10 @@ impl PartitionMachine {
         };
         let old = |timestamp: i64| wall_ms.saturating_sub(timestamp) > age_ms(self.settings.old_age);
         // (F) The broker orders a window only while it has our producer state, which it drops by the age of the
-        // newest record (`broker-experiments.md` section 0.2).
+        // newest record (`broker-experiments.md` section 0.2): that of the batch before the window as well, which may
+        // have been acknowledged long ago.
         let window = if !self.confirmed
+            || old(self.confirmed_timestamp)
             || old(next.max_timestamp)
             || self.in_flight.back().is_some_and(|last| old(last.max_timestamp))
         {
@@ -72,7 +73,6 @@ impl PartitionMachine {
         self.queue_bytes = self.queue_bytes.saturating_sub(next.batch.len());
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
-        let crc = crc_of(&next.head);
         self.in_flight.push_back(InFlight {
             ticket,
             source_base: next.source_base,
@@ -80,11 +80,11 @@ impl PartitionMachine {
             after: next.after,
             records: next.records,
             bytes: next.batch.len(),
-            crc,
+            head: next.head,
             max_timestamp: next.max_timestamp,
             leader_epoch: next.leader_epoch,
             settled: false,
-            _hold: next.hold,
+            hold: next.hold,
         });
         Some(Outbound { ticket, head: next.head, batch: next.batch })
     }
@@ -104,7 +104,7 @@ impl PartitionMachine {
     /// Whether outcomes are awaited: the partition must stay on its lane.
     #[must_use]
     pub fn has_in_flight(&self) -> bool {
-        !self.in_flight.is_empty()
+        self.in_flight.iter().any(|batch| !batch.settled)
     }
 
     /// When [`Self::handle_timeout`] wants to be called.
@@ -174,7 +174,7 @@ impl PartitionMachine {
             return;
         }
         for batch in &mut self.in_flight {
-            batch.settled = true;
+            batch.settle();
         }
         self.unsettle(0, None);
         self.settle_if_complete(now);
@@ -185,8 +185,11 @@ impl PartitionMachine {
         match self.phase {
             // Answers of the former leader still come, or its connection breaks; both end the settling.
             Phase::Copying if !self.in_flight.is_empty() => self.phase = Phase::Settling { refused: None },
-            Phase::Copying | Phase::Matching { .. } => self.relocate(now),
-            _ => {}
+            Phase::ReadingTail { .. } | Phase::Matching { .. } | Phase::Anchoring | Phase::Copying => {
+                self.relocate(now)
+            }
+            // The target is about to be asked, or is not wanted.
+            Phase::Locating { .. } | Phase::Settling { .. } | Phase::Stopped { .. } => {}
         }
     }
 
@@ -199,6 +202,7 @@ impl PartitionMachine {
         self.acked = batch.after;
         self.acked_epoch = batch.leader_epoch;
         self.confirmed = true;
+        self.confirmed_timestamp = batch.max_timestamp;
         self.tail_bytes = self.tail_bytes.saturating_add(batch.bytes as u64);
         self.anchor_dirty = true;
         self.progress.records += u64::try_from(batch.records).unwrap_or(0);
@@ -219,16 +223,14 @@ impl PartitionMachine {
 
     fn unsettle(&mut self, index: usize, refusal: Option<(Ticket, ErrorCode, Option<String>)>) {
         if let Some(batch) = self.in_flight.get_mut(index) {
-            batch.settled = true;
+            batch.settle();
         }
         match &mut self.phase {
-            Phase::Settling { refused } => {
-                if refused.is_none() {
-                    *refused = refusal;
-                }
-            }
-            Phase::Stopped { .. } => {}
-            phase => *phase = Phase::Settling { refused: refusal },
+            Phase::Settling { refused } if refused.is_none() => *refused = refusal,
+            Phase::Copying => self.phase = Phase::Settling { refused: refusal },
+            // Another refusal came first; or it is stopped; or the target is being asked already, and another look-up
+            // would only race with the first.
+            _ => {}
         }
     }
 
@@ -284,10 +286,9 @@ fn age_ms(age: Duration) -> i64 {
     i64::try_from(age.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// The checksum field of a header (`batch-forwarding.md` 1.1).
-fn crc_of(head: &[u8; HEADER_LEN]) -> u32 {
-    match head.get(17..21) {
-        Some(&[a, b, c, d]) => u32::from_be_bytes([a, b, c, d]),
-        _ => 0,
+impl InFlight {
+    fn settle(&mut self) {
+        self.settled = true;
+        self.hold = None;
     }
 }

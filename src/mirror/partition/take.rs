@@ -4,7 +4,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::{
-    locate::Matched,
+    locate::{MATCH_PATIENCE, Matched},
     machine::{PartitionMachine, Phase, Queued},
     state::{OpenPathReason, StopReason},
 };
@@ -48,7 +48,7 @@ impl PartitionMachine {
     /// Takes what was fetched. An answer to a question that a rewind has made stale is dropped.
     pub fn handle_fetched(&mut self, now: Instant, fetched: Fetched) {
         let flowing = matches!(self.phase, Phase::Matching { .. } | Phase::Anchoring | Phase::Copying);
-        if !flowing || self.blocked.is_some() || fetched.fetch_offset != self.prepared.source_next {
+        if !flowing || self.draining || self.blocked.is_some() || fetched.fetch_offset != self.prepared.source_next {
             self.progress.bytes_in_vain += fetched.records.len() as u64;
             return;
         }
@@ -56,7 +56,7 @@ impl PartitionMachine {
         self.high_watermark = fetched.high_watermark;
         self.last_stable_offset =
             if fetched.last_stable_offset < 0 { fetched.high_watermark } else { fetched.last_stable_offset };
-        let aborted = if self.settings.shape.read_committed { fetched.aborted } else { Vec::new() };
+        let aborted = if self.shape().read_committed { fetched.aborted } else { Vec::new() };
         let mut filter = AbortFilter::new(aborted);
         let mut entries = walk(fetched.records);
         let mut whole = 0_usize;
@@ -97,6 +97,17 @@ impl PartitionMachine {
             return Next::Go;
         }
         self.progress.bytes_in += batch.bytes.len() as u64;
+        // Before anything is believed: a damaged header could make a data batch look like a marker, or empty.
+        if let Err(error) = batch.verify_crc() {
+            self.corrupt(now, header.base_offset, &error.to_string());
+            return Next::End;
+        }
+        self.corrupt_attempts = 0;
+        if self.is_counting() && (header.base_offset > self.prepared.source_next || header.is_empty()) {
+            // Compaction took something here, before the earlier incarnation sent it or since.
+            self.doubt_count(now);
+            return Next::End;
+        }
         // (E) The control bit comes before everything else: sealing a marker would hide it from the target
         // (`broker-experiments.md` section 0.1).
         match fate {
@@ -116,11 +127,6 @@ impl PartitionMachine {
             }
             Fate::Data => {}
         }
-        if let Err(error) = batch.verify_crc() {
-            self.corrupt(now, header.base_offset, &error.to_string());
-            return Next::End;
-        }
-        self.corrupt_attempts = 0;
         if let Some(reason) = self.open_path_reason(batch) {
             self.stop_behind_queue(now, StopReason::NeedsOpenPath { offset: header.base_offset, reason });
             return Next::End;
@@ -140,18 +146,29 @@ impl PartitionMachine {
             next_sequence: sequence::advance(before.next_sequence, header.records_count),
         };
         let leader_epoch = LeaderEpoch(header.partition_leader_epoch);
+        let shape = self.shape();
         if let Phase::Matching { expected } = &mut self.phase {
-            return match expected.compare(&head, &before, header) {
+            return match expected.compare(&head, &before, header, shape) {
                 Matched::Yes { complete } => {
                     self.count_run(header.base_offset, before.target_next);
                     self.prepared = after;
                     self.acked = after;
                     self.acked_epoch = leader_epoch;
                     self.taken_epoch = leader_epoch;
+                    self.match_overdue = false;
+                    self.match_until = Some(now + MATCH_PATIENCE);
                     if complete {
                         self.matched();
+                        // The rest of the answer was judged under the anchor's settings; these are the new ones.
+                        if shape != self.settings.shape {
+                            return Next::End;
+                        }
                     }
                     Next::Go
+                }
+                Matched::Doubtful => {
+                    self.doubt_count(now);
+                    Next::End
                 }
                 Matched::No { why } => {
                     self.stop(now, StopReason::PositionUnknown { why });
@@ -159,6 +176,13 @@ impl PartitionMachine {
                 }
             };
         }
+        // Under LogAppendTime the header shows when the source got it; the target goes by the payload, whose first
+        // record's time is the base.
+        let max_timestamp = if header.is_log_append_time() {
+            header.base_timestamp.min(header.max_timestamp)
+        } else {
+            header.max_timestamp
+        };
         self.prepared = after;
         self.taken_epoch = leader_epoch;
         self.queue_bytes += batch.bytes.len();
@@ -169,7 +193,7 @@ impl PartitionMachine {
             records: header.records_count,
             head,
             batch: batch.bytes.clone(),
-            max_timestamp: header.max_timestamp,
+            max_timestamp,
             leader_epoch,
             hold: hold.cloned(),
         });
@@ -216,7 +240,7 @@ impl PartitionMachine {
         {
             return Some(OpenPathReason::TooLarge { bytes: batch.bytes.len(), limit });
         }
-        if header.is_log_append_time() && !self.settings.shape.sealed_append_time {
+        if header.is_log_append_time() && !self.shape().sealed_append_time {
             return Some(OpenPathReason::LogAppendTime);
         }
         None
