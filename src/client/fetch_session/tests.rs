@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use proptest::prelude::*;
+use proptest::{prelude::*, test_runner::RngAlgorithm};
 
 use super::*;
 use crate::protocol::PartitionId;
@@ -248,7 +248,13 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 2000,
+        // The default generator is slow without optimisation.
+        rng_algorithm: RngAlgorithm::XorShift,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn the_broker_always_believes_what_is_wanted(ops in prop::collection::vec(op(), 0..40)) {

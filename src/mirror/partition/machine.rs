@@ -50,16 +50,8 @@ pub(super) struct InFlight {
     pub(super) leader_epoch: LeaderEpoch,
     /// The answer came and was not a plain success.
     pub(super) settled: bool,
+    /// Given back once settled: a refused partition must not hold memory until somebody repairs it.
     pub(super) hold: Option<FrameHold>,
-}
-
-impl InFlight {
-    /// Its outcome is known, or known to be unknown. What follows needs its numbers, not its bytes: those would pin memory
-    /// for as long as the target's broker is away.
-    pub(super) fn settle(&mut self) {
-        self.settled = true;
-        self.hold = None;
-    }
 }
 
 #[derive(Debug)]
@@ -323,12 +315,6 @@ impl PartitionMachine {
         self.drop_queue();
         // A rewind to what was acknowledged; the incarnation after this one begins there.
         self.prepared = self.in_flight.back().map_or(self.acked, |last| last.after);
-    }
-
-    /// A batch was acknowledged since the last look-up.
-    #[must_use]
-    pub fn is_confirmed(&self) -> bool {
-        self.confirmed
     }
 
     /// Whether a drain is over: no answer is awaited. What became of batches without an answer is for whoever comes

@@ -289,3 +289,10 @@ impl PartitionMachine {
 fn age_ms(age: Duration) -> i64 {
     i64::try_from(age.as_millis()).unwrap_or(i64::MAX)
 }
+
+impl InFlight {
+    fn settle(&mut self) {
+        self.settled = true;
+        self.hold = None;
+    }
+}

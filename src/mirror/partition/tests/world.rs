@@ -239,7 +239,8 @@ impl World {
     /// What was replicated under the former leader is there under the next one: where nothing is sent yet, what the
     /// former one said of its log still counts.
     fn leader_changed(&mut self) {
-        if self.failed.is_none() {
+        let asking = self.lookup.as_ref().is_some_and(|lookup| matches!(lookup.ask, LocateAsk::Ends { .. }));
+        if self.failed.is_none() && !asking {
             self.fail();
         }
         self.confirmed = None;
