@@ -68,7 +68,7 @@ pub(super) struct Running<'a> {
     first_topics: BTreeSet<TopicName>,
     topics: Vec<Discovered>,
     /// What the target refuses to create or grow, by remote topic.
-    refusals: Refusals,
+    refusals: BTreeMap<TopicName, Refusal>,
     /// Partitions of ours that have no place on the target, and are looked for again soon.
     missing: BTreeMap<TopicPartition, Missing>,
     source_leaders: Leaders,
