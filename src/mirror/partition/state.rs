@@ -173,6 +173,9 @@ impl StopReason {
             Self::Refused { .. }
                 | Self::SourceRefused { .. }
                 | Self::SourceCorrupt { .. }
+                // A broker that has just started may not know its topics yet.
+                | Self::SourceGone
+                | Self::TargetGone
                 | Self::NeedsOpenPath { reason: OpenPathReason::TooLarge { .. }, .. }
         )
     }

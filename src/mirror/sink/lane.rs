@@ -285,7 +285,11 @@ pub(crate) async fn run(shard: Rc<Shard>, lane: Rc<Lane>) {
                 () = shard.stop.cancelled() => {}
                 () = lane.notify.notified() => {}
                 () = tokio::time::sleep(LAPSED_PAUSE), if lapsed => {}
-                () = tokio::time::sleep(shard.idle_max) => link = None,
+                () = tokio::time::sleep(shard.idle_max), if link.is_some() => {
+                    link = None;
+                    // The next connection begins with a window of one.
+                    lost(&shard, &lane);
+                }
             },
         }
     }
