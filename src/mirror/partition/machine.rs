@@ -317,6 +317,12 @@ impl PartitionMachine {
         self.prepared = self.in_flight.back().map_or(self.acked, |last| last.after);
     }
 
+    /// A batch was acknowledged since the last look-up.
+    #[must_use]
+    pub fn is_confirmed(&self) -> bool {
+        self.confirmed
+    }
+
     /// Whether a drain is over: no answer is awaited. What became of batches without an answer is for whoever comes
     /// next to ask the target.
     #[must_use]
