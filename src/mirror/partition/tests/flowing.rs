@@ -101,6 +101,24 @@ fn refusals_stop_and_are_tried_again() {
 }
 
 #[test]
+fn a_batch_above_the_limit_once_known_is_tried_again_and_the_target_decides() {
+    let large = Make { pad: 500, ..Make::plain(100, 4) }.bytes();
+    let mut spec = spec(Some(anchor(100, 50)));
+    spec.target_batch_bytes_max = Some(500);
+    let mut bench = Bench::new(settings(), spec);
+    bench.locate(target(50), known(100));
+    bench.fetch(std::slice::from_ref(&large));
+    let reason = OpenPathReason::TooLarge { bytes: large.len(), limit: 500 };
+    assert_eq!(bench.reason(), StopReason::NeedsOpenPath { offset: 100, reason });
+    bench.locate(target(50), known(100));
+    bench.fetch(&[large]);
+    let sent = bench.send();
+    bench.failed(sent[0].ticket, ErrorCode::MESSAGE_TOO_LARGE);
+    let code = ErrorCode::MESSAGE_TOO_LARGE;
+    assert_eq!(bench.reason(), StopReason::Refused { offset: 100, code, message: None });
+}
+
+#[test]
 fn failures_without_a_plain_outcome_ask_the_target() {
     for code in [
         ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER,
