@@ -135,9 +135,10 @@ impl Cluster {
         self.kafka(&["topic", &self.name, "list"]).lines().map(str::to_owned).collect()
     }
 
-    /// A Java class with the cluster's jars, given the bootstrap address as `--bootstrap-server`.
-    pub(crate) fn class(&self, class: &str, arguments: &[&str]) -> String {
-        self.kafka(&[&["run", &self.name, class, "--bootstrap-server", &self.bootstrap], arguments].concat())
+    /// By partition of a topic, what a group has committed and where the log ends.
+    pub(crate) fn committed(&self, group: &str, topic: &str) -> Vec<(u64, u64)> {
+        let printed = json(&self.java("Committed", &[group, topic]));
+        list(&printed["partitions"], |one| (number(&one["committed"]), number(&one["end"])))
     }
 
     /// Starts a load that goes on until it is dropped, at `rate` records a second; `options` as in

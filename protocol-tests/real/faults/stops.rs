@@ -8,7 +8,6 @@ use crate::real::program::{Outcome, Running};
 
 const PATIENCE: Duration = Duration::from_secs(40);
 const STOP_MAX: Duration = Duration::from_secs(10);
-const GROUPS: &str = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand";
 
 fn terminate(worker: Running) -> (Outcome, Duration) {
     let began = Instant::now();
@@ -19,16 +18,9 @@ fn terminate(worker: Running) -> (Outcome, Duration) {
 
 /// Every partition's anchor is the end of its log: the next start has nothing to match.
 fn assert_anchored(target: &Cluster, topic: &str) {
-    let described = target.class(GROUPS, &["--describe", "--offsets", "--group", "__towpath.A.B"]);
-    let rows: Vec<Vec<&str>> = described
-        .lines()
-        .map(|line| line.split_whitespace().collect::<Vec<_>>())
-        .filter(|columns| columns.get(1) == Some(&topic))
-        .collect();
-    assert_eq!(rows.len(), 6, "{described}");
-    for columns in rows {
-        assert_eq!(columns[3], columns[4], "anchor and end differ: {described}");
-    }
+    let rows = target.committed("__towpath.A.B", topic);
+    assert_eq!(rows.len(), 6, "{rows:?}");
+    assert!(rows.iter().all(|(anchor, end)| anchor == end), "anchors and ends: {rows:?}");
 }
 
 #[test]
