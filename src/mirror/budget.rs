@@ -22,6 +22,12 @@ impl Account {
         Rc::new(Self { limit, used: Cell::new(0), returned: Cell::new(false) })
     }
 
+    /// As given.
+    #[must_use]
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
     /// Bytes held.
     #[must_use]
     pub fn used(&self) -> usize {

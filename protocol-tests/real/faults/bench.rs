@@ -110,10 +110,17 @@ pub(super) fn wait_for(what: &str, deadline: Duration, mut condition: impl FnMut
 /// Waits until every partition of these logs has grown.
 pub(super) fn wait_for_growth(logs: &Logs, deadline: Duration) -> Duration {
     let before = logs.sizes();
-    wait_for(&format!("growth of every partition of {}", logs.topic), deadline, || {
+    let began = Instant::now();
+    loop {
         let now = logs.sizes();
-        !now.is_empty() && now.iter().all(|(partition, bytes)| before.get(partition).unwrap_or(&0) < bytes)
-    })
+        let grown = |(partition, bytes): (&i32, &u64)| before.get(partition).unwrap_or(&0) < bytes;
+        if !now.is_empty() && now.iter().all(grown) {
+            return began.elapsed();
+        }
+        let topic = &logs.topic;
+        assert!(began.elapsed() < deadline, "{topic} does not grow everywhere: from {before:?} to {now:?}");
+        std::thread::sleep(LOOK / 4);
+    }
 }
 
 /// Watches logs from now on: how long each partition stood still at most.

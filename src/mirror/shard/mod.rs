@@ -487,6 +487,11 @@ impl Shard {
         entry.machine.handle_reach(no_source, no_target);
     }
 
+    /// How many source brokers are read from.
+    pub(crate) fn fetchers(&self) -> usize {
+        self.fetchers.borrow().len()
+    }
+
     fn fetcher(self: &Rc<Self>, broker: BrokerId) -> Rc<Fetcher> {
         if let Some(fetcher) = self.fetchers.borrow().get(&broker) {
             return fetcher.clone();

@@ -202,17 +202,30 @@ fn copies(shard: &Shard, fetcher: &Fetcher) -> Vec<CopyId> {
     fetcher.session.borrow().wanted_partitions().filter_map(|partition| shard.copy_of(partition)).collect()
 }
 
+/// Most bytes of the next answer. They are set aside while the broker waits for data, so the fetchers together must
+/// leave room: one that finds none would wait for as long as the others are idle.
+fn answer_bytes(link: &Link, shard: &Shard) -> usize {
+    let wanted = usize::try_from(link.response_bytes_max).unwrap_or(usize::MAX);
+    wanted.min(share(shard.budget.limit(), shard.fetchers()))
+}
+
+/// Half of the memory is for answers to come, the other half for what waits to be sent.
+fn share(memory: usize, fetchers: usize) -> usize {
+    memory / 2 / fetchers.max(1)
+}
+
 /// One request and its answer.
 async fn round(shard: &Rc<Shard>, fetcher: &Fetcher, link: &Link) -> Result<(), String> {
-    let bytes = usize::try_from(link.response_bytes_max).unwrap_or(usize::MAX);
+    let mut bytes = answer_bytes(link, shard);
     while !shard.budget.fits(bytes) {
         shard.memory.notified().await;
+        bytes = answer_bytes(link, shard);
     }
     let mut charge = Charge::new(&shard.budget, bytes);
     let limits = FetchLimits {
         wait_ms: fetcher.wait_ms(shard.fetch.max_wait, Instant::now()),
         bytes_min: i32::try_from(shard.fetch.min_bytes).unwrap_or(1),
-        bytes_max: i32::try_from(link.response_bytes_max).unwrap_or(i32::MAX),
+        bytes_max: i32::try_from(bytes).unwrap_or(i32::MAX),
         read_committed: shard.read_committed,
         rack: shard.client_rack.clone().unwrap_or_default(),
     };
@@ -329,4 +342,16 @@ fn hold(
 ) -> Option<FrameHold> {
     let lane = shard.lane_of(copy)?;
     Some(holds.entry(lane.key).or_insert_with(|| FrameHold::new(&lane.account, frame)).clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiting_fetchers_leave_room_for_what_must_be_sent() {
+        for fetchers in 0..100 {
+            assert!(share(64 << 20, fetchers) * fetchers <= 32 << 20, "{fetchers} fetchers");
+        }
+    }
 }
