@@ -1,8 +1,8 @@
 //! The mirror: flows, their partitions, and the way of a batch.
 //!
-//! A batch comes in through [`source`], is judged by its [`partition`] machine, goes out through [`sink`]; [`shard`] is
-//! what ties these together on one worker thread. [`flow`] runs on the control thread: topics, [`lease`], [`anchor`]s,
-//! the [`runs`] topic. [`supervisor`] starts flows and workers and ends them in order.
+//! A batch comes in through `source`, is judged by its [`partition`] machine, goes out through `sink`; `shard` is
+//! what ties these together on one worker thread. `flow` runs on the control thread: topics, [`lease`], [`anchor`]s,
+//! the `runs` topic. `supervisor` starts flows and workers and ends them in order.
 
 pub mod anchor;
 mod budget;
@@ -21,4 +21,4 @@ mod source;
 mod supervisor;
 
 pub use report::{FlowReport, PartitionReport, Totals};
-pub use supervisor::{Outcome, Supervisor};
+pub use supervisor::{Outcome, StartError, Supervisor};

@@ -1,7 +1,7 @@
 //! The lease: which worker owns which partitions of a flow.
 //!
 //! Workers of a flow are static members of the group `__towpath.<source>.<target>` on the target cluster. [`Lease`] is
-//! the membership of one worker as a machine without I/O (start reading there); [`plan`] is what the group's leader decides;
+//! the membership of one worker as a machine without I/O (start reading there); [`plan()`] is what the group's leader decides;
 //! [`slot_of`] maps partitions to the 240 slots that are dealt; [`StateLock`] proves that the former process is dead.
 //! The requests themselves, the anchors and the work on the slots are the driver's.
 //!

@@ -1,7 +1,7 @@
 //! Java regular expressions over topic names, on engines that are not Java's.
 //!
 //! MirrorMaker joins a list with `|`, compiles it with `java.util.regex` and asks for a match of the whole name. The
-//! joined text is rewritten here ([`translate`]) so that it means the same to the `regex` crate, or, where it needs
+//! joined text is rewritten here ([`translate()`]) so that it means the same to the `regex` crate, or, where it needs
 //! look-around, back references, atomic groups or possessive quantifiers, to `fancy-regex` with a step limit. What
 //! cannot be rewritten is refused. The test tables are Java's own answers (`dev/oracle/`).
 
