@@ -84,7 +84,7 @@ fn real_sigterm_while_the_target_is_away() {
     wait_for_growth(&copies, PATIENCE);
     target.kill_broker(1);
     worker.terminate();
-    worker.wait_for_line("stopping", Duration::from_secs(5));
+    worker.wait_for_line("stopping", Duration::from_secs(20));
     let began = Instant::now();
     let (outcome, _) = terminate(worker);
     let took = began.elapsed();
