@@ -1,5 +1,7 @@
 //! Tests across modules and against real brokers; one binary so that it links once.
 
 mod cli;
+#[allow(clippy::disallowed_methods, reason = "real brokers have only the real clock")]
+mod differential;
 mod real;
 mod tidy;
