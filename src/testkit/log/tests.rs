@@ -1,0 +1,1 @@
+//! What is stored, with what real brokers stored.
