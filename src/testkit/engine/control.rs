@@ -9,7 +9,8 @@ use super::api::refuse;
 use super::topics::{is_valid_name, place};
 use super::{Cluster, ConnectionId, Intercept, Waiting};
 use crate::protocol::{ErrorCode, TopicId};
-use crate::testkit::log::{Cleaned, Stored};
+use crate::testkit::BrokerVersion;
+use crate::testkit::log::{Cleaned, Cleaning, Stored};
 
 /// A topic as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -210,11 +211,18 @@ impl Cluster {
         }
     }
 
-    /// Cleans a partition, all of it; `None` if there is no such partition.
-    pub fn compact(&mut self, topic: &str, partition: i32) -> Option<Cleaned> {
-        let partition = self.topics.partition_mut(topic, partition)?;
-        let end = partition.log.end_offset();
-        Some(partition.log.compact(end))
+    /// Cleans a partition up to its last stable offset, as if all of it lay in old segments; `None` if there is none.
+    pub fn compact(&mut self, now: Instant, topic: &str, partition: i32) -> Option<Cleaned> {
+        self.tick(now);
+        let found = self.topics.get_mut(topic)?;
+        let retention = self.configs.rules(&found.configs).delete_retention_ms;
+        let partition = found.partition_mut(partition)?;
+        Some(partition.log.compact(Cleaning {
+            dirty_end: partition.last_stable_offset(),
+            wall_ms: self.clock.wall_ms,
+            // KIP-534 came with 3.1.
+            delete_retention_ms: (self.version > BrokerVersion::V2_8_2).then_some(retention),
+        }))
     }
 
     /// Deletes records as DeleteRecords does, whatever the topic's policy.

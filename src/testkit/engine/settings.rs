@@ -357,7 +357,6 @@ pub(super) struct TopicRules {
     /// `cleanup.policy` contains `delete`.
     pub(super) deletes: bool,
     pub(super) min_insync_replicas: usize,
-    #[expect(dead_code, reason = "tombstones are kept until the cleaner can write delete horizons")]
     pub(super) delete_retention_ms: i64,
 }
 

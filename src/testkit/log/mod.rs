@@ -5,6 +5,7 @@
 
 mod append;
 mod compact;
+mod contents;
 mod epochs;
 mod producers;
 
@@ -12,7 +13,7 @@ use bytes::{Bytes, BytesMut};
 
 pub(crate) use self::append::single_batch;
 pub use self::append::{AppendRules, Appended, Refused};
-pub use self::compact::Cleaned;
+pub use self::compact::{Cleaned, Cleaning};
 use self::epochs::LeaderEpochs;
 use self::producers::Producers;
 pub use self::producers::{ProducerState, Remembered};
@@ -333,10 +334,13 @@ fn join(mut parts: Vec<Bytes>) -> Bytes {
 
 /// Timestamp and offset of each record; of the whole entry where its records cannot be read.
 fn timestamps(entry: &Stored) -> Vec<(i64, i64)> {
-    let whole = vec![(entry.max_timestamp, entry.base_offset)];
-    match entry.batch().map(|batch| records(&batch)) {
-        Some(Ok(records)) => records.flatten().map(|record| (record.timestamp, record.offset)).collect(),
-        _ => whole,
+    let opened = entry.batch().and_then(|batch| {
+        let payload = contents::plain(&batch)?;
+        records(&compact::uncompressed(&batch, &payload)).ok()
+    });
+    match opened {
+        Some(records) => records.flatten().map(|record| (record.timestamp, record.offset)).collect(),
+        None => vec![(entry.max_timestamp, entry.base_offset)],
     }
 }
 

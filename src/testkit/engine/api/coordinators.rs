@@ -100,7 +100,7 @@ impl Cluster {
             client_host: "/127.0.0.1".to_owned(),
         };
         let (now, wall_ms) = (self.clock.now, self.clock.wall_ms);
-        self.groups.handle(now, wall_ms, caller, asked.version, request, &self.topics);
+        self.groups.handle(now, wall_ms, &self.topics, caller, asked.version, request);
         Ok(Outcome::WaitGroup(asked, ticket))
     }
 

@@ -125,7 +125,7 @@ fn cleaning_leaves_thinned_and_empty_batches() {
     kit.produce(by(&plain(10), 9, 0, 0));
     kit.produce(by(&plain(5), 8, 0, 0));
     kit.produce(dated(5, super::kit::WALL_MS));
-    let cleaned = kit.cluster.compact("t", 0).unwrap();
+    let cleaned = kit.cluster.compact(kit.now, "t", 0).unwrap();
     assert_eq!((cleaned.removed, cleaned.thinned, cleaned.emptied), (0, 1, 1));
     let entries = kit.cluster.topic("t").unwrap().partitions[0].entries.clone();
     let thinned = entries[0].batch().unwrap();
@@ -142,7 +142,29 @@ fn cleaning_leaves_thinned_and_empty_batches() {
     assert_eq!((empty.base_offset, empty.last_offset()), (10, 14));
     // What is not a producer's last batch goes.
     kit.produce(by(&dated(5, super::kit::WALL_MS), 8, 0, 5));
-    let cleaned = kit.cluster.compact("t", 0).unwrap();
+    let cleaned = kit.cluster.compact(kit.now, "t", 0).unwrap();
     assert_eq!(cleaned.removed, 2);
     assert_eq!(kit.end(), 25);
+}
+
+#[test]
+fn tombstones_get_a_horizon_and_go_when_it_has_passed() {
+    // S5: a complete tombstone batch got bit 6, and its base timestamp is the horizon.
+    let mut kit = Kit::new(BrokerVersion::V4_3_1);
+    kit.topic("t", &[("cleanup.policy", "compact"), ("delete.retention.ms", "1000")]);
+    let mut builder = crate::batch::BatchBuilder::new();
+    for key in [b"a", b"b"] {
+        builder.push(super::kit::WALL_MS - 5, Some(key), None, &[]).unwrap();
+    }
+    kit.produce(builder.build().unwrap());
+    kit.produce(plain(1));
+    kit.cluster.compact(kit.now, "t", 0).unwrap();
+    let tombstones = kit.cluster.topic("t").unwrap().partitions[0].entries[0].batch().unwrap();
+    assert!(tombstones.header.has_delete_horizon() && !tombstones.header.is_thinned());
+    assert_eq!(tombstones.header.base_timestamp, super::kit::WALL_MS + 1000);
+    let times: Vec<i64> = crate::batch::records(&tombstones).unwrap().map(|record| record.unwrap().timestamp).collect();
+    assert_eq!(times, [super::kit::WALL_MS - 5; 2]);
+    kit.cluster.jump(kit.now, 1001);
+    assert_eq!(kit.cluster.compact(kit.now, "t", 0).unwrap().removed, 1);
+    assert_eq!(kit.cluster.topic("t").unwrap().partitions[0].entries.len(), 1);
 }
