@@ -3,5 +3,6 @@
 mod cli;
 #[allow(clippy::disallowed_methods, reason = "real brokers have only the real clock")]
 mod differential;
+mod embedded;
 mod real;
 mod tidy;

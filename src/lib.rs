@@ -11,7 +11,6 @@ pub mod mirror;
 pub mod net;
 pub mod os_error;
 pub mod protocol;
-#[cfg(any(test, feature = "testkit"))]
 pub mod testkit;
 pub mod topics;
 pub mod wall_clock;

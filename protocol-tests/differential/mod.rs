@@ -38,6 +38,7 @@
 //! | S13 times longer than a few seconds, coordinator loading | `src/testkit/groups/tests/lease.rs` on a virtual clock |
 
 mod batches;
+mod embedded;
 mod run;
 mod scenarios;
 mod shown;
@@ -47,6 +48,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use super::real::kafka::Cluster;
+use embedded::EmbeddedBroker;
 use run::{Broker, Run, Version};
 
 /// Settings of the real brokers, beside those of `dev/kafka`; the embedded ones get the same.
@@ -63,14 +65,9 @@ const NO_VERIFICATION: &str = "transaction.partition.verification.enable=false";
 
 struct RealBroker(Cluster);
 
-impl RealBroker {
-    fn start(version: Version) -> Self {
-        let mut settings = SETTINGS.to_vec();
-        if version > Version::V2_8_2 {
-            settings.push(SWEEP);
-        }
-        Self(Cluster::start_with(version.name(), 1, &settings))
-    }
+fn settings(version: Version) -> Vec<&'static str> {
+    let sweep = (version > Version::V2_8_2).then_some(SWEEP);
+    SETTINGS.iter().copied().chain(sweep).collect()
 }
 
 impl Broker for RealBroker {
@@ -104,8 +101,30 @@ fn real_broker_2_8_2_answers_as_recorded() {
 
 fn real(version: Version) {
     let record = std::env::var_os("TOWPATH_RECORD").is_some_and(|value| value == "1");
-    let faults = play(&mut RealBroker::start(version), version, record);
+    let mut broker = RealBroker(Cluster::start_with(version.name(), 1, &settings(version)));
+    let faults = play(&mut broker, version, record);
     assert!(faults.is_empty(), "\nKafka {} does not answer as recorded:\n{}", version.name(), faults.join("\n"));
+}
+
+#[test]
+fn embedded_broker_4_3_1_answers_as_recorded() {
+    embedded(Version::V4_3_1);
+}
+
+#[test]
+fn embedded_broker_3_9_2_answers_as_recorded() {
+    embedded(Version::V3_9_2);
+}
+
+#[test]
+fn embedded_broker_2_8_2_answers_as_recorded() {
+    embedded(Version::V2_8_2);
+}
+
+fn embedded(version: Version) {
+    let mut broker = EmbeddedBroker::start(version, &settings(version));
+    let faults = play(&mut broker, version, false);
+    assert!(faults.is_empty(), "\nThe embedded {} does not answer as Kafka:\n{}", version.name(), faults.join("\n"));
 }
 
 /// Plays all scenarios of a version; returns what differs from the recorded transcripts.

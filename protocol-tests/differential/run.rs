@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -15,6 +16,7 @@ use kafka_protocol::messages::{
     InitProducerIdRequest, ListOffsetsRequest, MetadataRequest, MetadataResponse, ProduceRequest, TopicName,
 };
 use kafka_protocol::protocol::{Request, StrBytes};
+use regex::Regex;
 use uuid::Uuid;
 
 use super::batches::{Batch, describe};
@@ -33,6 +35,8 @@ pub(super) trait Broker {
     fn address(&self) -> String;
     /// Down and up again at the same address, with its data.
     fn restart(&mut self);
+    /// The cleaner looks at this topic now; a real one does so by itself.
+    fn clean(&mut self, _topic: &str) {}
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -188,7 +192,8 @@ impl<'a> Run<'a> {
         for (from, to) in self.names.iter().filter(|(from, _)| from.parse::<i64>().is_err()) {
             text = text.replace(from, to);
         }
-        text
+        // Ids of members that nobody gave a name: random, but of a known shape.
+        uuid().replace_all(&text, "<uuid>").into_owned()
     }
 
     fn time(&self, number: i64) -> Option<String> {
@@ -206,6 +211,10 @@ impl<'a> Run<'a> {
         self.connections.clear();
         self.broker.restart();
         self.say("-- the broker was restarted");
+    }
+
+    pub(super) fn clean(&mut self, topic: &str) {
+        self.broker.clean(topic);
     }
 
     /// Asks again until the answer will do; leaves no trace.
@@ -325,7 +334,10 @@ impl<'a> Run<'a> {
 
     /// A producer id of the broker's own, called `<name>` from now on.
     pub(super) fn producer_id(&mut self, name: &str) -> i64 {
-        let answer = self.quiet(1, &InitProducerIdRequest::default().with_transaction_timeout_ms(60_000));
+        let answer = self.quiet(
+            1,
+            &InitProducerIdRequest::default().with_transactional_id(None).with_transaction_timeout_ms(60_000),
+        );
         assert_eq!(answer.error_code, 0, "a producer id for anybody");
         self.name(answer.producer_id.0, name);
         answer.producer_id.0
@@ -429,6 +441,14 @@ pub(super) fn fetch(topic: &str, offset: i64) -> FetchRequest {
         .with_session_id(0)
         .with_session_epoch(-1)
         .with_topics(vec![topic])
+}
+
+fn uuid() -> &'static Regex {
+    static UUID: LazyLock<Regex> = LazyLock::new(|| {
+        let pattern = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}";
+        Regex::new(pattern).expect("constant pattern")
+    });
+    &UUID
 }
 
 fn now_ms() -> i64 {

@@ -94,13 +94,33 @@ impl Shown {
         let indent = "  ".repeat(depth + 1);
         match self {
             Self::Leaf(text) => text.clone(),
-            Self::List(items) => {
-                let items = items.iter().map(|item| format!("\n{indent}{}", item.lines(depth + 1)));
-                format!("[{}]", items.collect::<String>())
-            }
+            Self::List(items) => match &items[..] {
+                [only] => format!("[{}]", only.lines(depth)),
+                items => {
+                    let items = items.iter().map(|item| format!("\n{indent}{}", item.lines(depth + 1)));
+                    format!("[{}]", items.collect::<String>())
+                }
+            },
             Self::Struct(fields) => {
-                let fields = fields.iter().map(|(name, value)| format!("\n{indent}{name} {}", value.lines(depth + 1)));
-                format!("{{{}}}", fields.collect::<String>())
+                // Short fields share lines, long ones have their own.
+                let (mut text, mut width) = (String::from("{"), WIDTH);
+                for (name, value) in fields {
+                    let compact = format!("{name} {}", value.compact());
+                    let long = compact.len() > WIDTH / 2;
+                    if long || width + compact.len() > WIDTH {
+                        text.push_str(&format!("\n{indent}"));
+                        width = indent.len();
+                    } else {
+                        text.push_str(", ");
+                    }
+                    width += compact.len() + 2;
+                    text.push_str(&if long { format!("{name} {}", value.lines(depth + 1)) } else { compact });
+                    if long {
+                        width = WIDTH;
+                    }
+                }
+                text.push('}');
+                text
             }
         }
     }

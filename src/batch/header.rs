@@ -84,7 +84,7 @@ impl BatchHeader {
     }
 
     /// The header as it stands on the wire.
-    pub(super) fn to_bytes(self) -> [u8; HEADER_LEN] {
+    pub fn to_bytes(self) -> [u8; HEADER_LEN] {
         let mut bytes = [0; HEADER_LEN];
         let mut rest = bytes.as_mut_slice();
         put(&mut rest, self.base_offset.to_be_bytes());

@@ -9,6 +9,7 @@ use kafka_protocol::messages::ApiKey;
 use kafka_protocol::protocol::{Decodable, HeaderVersion};
 
 use super::decode::{DecodeError, Fault, Reader};
+use super::request_schema::request;
 use super::schema::{Field, Kind, Message, Structure, message};
 
 /// Decodes a response body with the crate's decoder, after the length walk; all of the body must be consumed.
@@ -19,25 +20,39 @@ use super::schema::{Field, Kind, Message, Structure, message};
 /// # Errors [`DecodeError`]: [`Fault::NoTable`] or [`Fault::UnsupportedVersion`] if our caller asked for what cannot
 /// be read here, [`Fault::Crate`] if the crate refused (a null or a text it does not accept), otherwise what the walk
 /// met.
-pub fn decode_response<R: Decodable + HeaderVersion>(
-    api: ApiKey,
-    version: i16,
-    mut body: Bytes,
-) -> Result<R, DecodeError> {
+pub fn decode_response<R: Decodable + HeaderVersion>(api: ApiKey, version: i16, body: Bytes) -> Result<R, DecodeError> {
     check(api, version, body.clone())?;
+    decode_all(api, version, body)
+}
+
+/// Decodes a request body in the same way; for the embedded broker.
+///
+/// `api` must be the API of `R`.
+///
+/// # Errors [`DecodeError`], as of [`decode_response`].
+pub fn decode_request<R: Decodable + HeaderVersion>(api: ApiKey, version: i16, body: Bytes) -> Result<R, DecodeError> {
+    check_against(request(api), api, version, body.clone())?;
+    decode_all(api, version, body)
+}
+
+fn decode_all<M: Decodable>(api: ApiKey, version: i16, mut body: Bytes) -> Result<M, DecodeError> {
     let length = body.len();
     let fault = |left: usize, fault| DecodeError { api, version, at: length.saturating_sub(left), fault };
-    let response =
-        R::decode(&mut body, version).map_err(|error| fault(body.remaining(), Fault::Crate(error.to_string())))?;
+    let message =
+        M::decode(&mut body, version).map_err(|error| fault(body.remaining(), Fault::Crate(error.to_string())))?;
     match body.remaining() {
-        0 => Ok(response),
+        0 => Ok(message),
         left => Err(fault(left, Fault::TrailingBytes(left))),
     }
 }
 
 /// The walk alone.
 pub(super) fn check(api: ApiKey, version: i16, body: Bytes) -> Result<(), DecodeError> {
-    let Some(Message { versions, flexible_from, body: structure, .. }) = message(api) else {
+    check_against(message(api), api, version, body)
+}
+
+fn check_against(message: Option<&'static Message>, api: ApiKey, version: i16, body: Bytes) -> Result<(), DecodeError> {
+    let Some(Message { versions, flexible_from, body: structure, .. }) = message else {
         return Err(Reader::new(api, version, false, body).fault(Fault::NoTable));
     };
     let mut reader = Reader::for_versions(api, version, versions.clone(), *flexible_from, body)?;
@@ -71,21 +86,39 @@ fn walk_field(reader: &mut Reader, kind: &Kind) -> Result<(), DecodeError> {
             }
             Ok(())
         }
+        Kind::List(element) => {
+            for _ in 0..reader.nullable_array(kind_min(element, reader.is_flexible()))?.unwrap_or(0) {
+                walk_field(reader, element)?;
+            }
+            Ok(())
+        }
+        Kind::Struct(structure) => walk(reader, structure),
     }
 }
 
 /// Fewest bytes that a structure takes in a version.
 fn structure_min(structure: &Structure, version: i16, flexible: bool) -> usize {
     let fields = structure.fields.iter().filter(|field| field.versions.contains(&version));
-    let sum = fields.map(|field| match (&field.kind, flexible) {
-        (Kind::Fixed(size), _) => *size,
-        // A length of one byte, or a count of zero tagged fields.
-        (Kind::Text | Kind::Blob | Kind::Array(_), true) => 1,
-        (Kind::Text, false) => size_of::<i16>(),
-        (Kind::Blob | Kind::Array(_), false) => size_of::<i32>(),
+    let sum = fields.map(|field| match &field.kind {
+        Kind::Struct(structure) => structure_min(structure, version, flexible),
+        kind => kind_min(kind, flexible),
     });
     sum.sum::<usize>().saturating_add(usize::from(flexible))
 }
 
+/// Fewest bytes that a field takes; of a structure its tagged fields' count.
+fn kind_min(kind: &Kind, flexible: bool) -> usize {
+    match (kind, flexible) {
+        (Kind::Fixed(size), _) => *size,
+        // A length of one byte, or a count of zero tagged fields.
+        (Kind::Text | Kind::Blob | Kind::Array(_) | Kind::List(_) | Kind::Struct(_), true) => 1,
+        (Kind::Text, false) => size_of::<i16>(),
+        (Kind::Blob | Kind::Array(_) | Kind::List(_), false) => size_of::<i32>(),
+        (Kind::Struct(_), false) => 0,
+    }
+}
+
+#[cfg(test)]
+mod request_tests;
 #[cfg(test)]
 mod tests;

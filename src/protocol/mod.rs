@@ -19,6 +19,8 @@ mod ids;
 #[cfg(test)]
 mod random;
 mod request;
+mod request_header;
+mod request_schema;
 mod schema;
 
 pub use api_version::{ApiVersions, UnsupportedApi};
@@ -31,6 +33,7 @@ pub use decode::{DecodeError, Fault, Reader};
 pub use error_code::ErrorCode;
 pub use frame::{FrameError, frame_length, split_response};
 pub use gather::{GatherError, GatherSink, SEALED_HEAD_LEN};
-pub use guard::decode_response;
+pub use guard::{decode_request, decode_response};
 pub use ids::{BrokerId, GroupId, LeaderEpoch, ParseTopicIdError, PartitionId, TopicId, TopicName, TopicPartition};
 pub use request::{EncodeError, encode_request};
+pub use request_header::{RequestHead, split_request};

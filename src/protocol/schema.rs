@@ -1,4 +1,4 @@
-//! What the responses decoded by the crate look like, as far as lengths are concerned.
+//! What the responses decoded by the crate look like, as far as lengths are concerned; requests are in `request_schema`.
 //!
 //! Taken from Kafka's message schemas (`clients/src/main/resources/common/message`); the tests in `guard` compare each
 //! table and version with the crate's own encoder and decoder.
@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 
 use kafka_protocol::messages::ApiKey;
 
-/// One response message.
+/// One message.
 #[derive(Debug)]
 pub(super) struct Message {
     pub(super) api: ApiKey,
@@ -43,34 +43,38 @@ pub(super) enum Kind {
     Blob,
     /// ARRAY or COMPACT_ARRAY, nullable or not.
     Array(&'static Structure),
+    /// The same of plain values, which carry no tagged fields of their own.
+    List(&'static Kind),
+    /// A structure that is always there.
+    Struct(&'static Structure),
 }
 
-const LAST: i16 = i16::MAX;
+pub(super) const LAST: i16 = i16::MAX;
 
-const fn since(first: i16, kind: Kind) -> Field {
+pub(super) const fn since(first: i16, kind: Kind) -> Field {
     Field { versions: first..=LAST, kind }
 }
 
-const fn between(first: i16, last: i16, kind: Kind) -> Field {
+pub(super) const fn between(first: i16, last: i16, kind: Kind) -> Field {
     Field { versions: first..=last, kind }
 }
 
-const fn always(kind: Kind) -> Field {
+pub(super) const fn always(kind: Kind) -> Field {
     since(0, kind)
 }
 
-const fn plain(fields: &'static [Field]) -> Structure {
+pub(super) const fn plain(fields: &'static [Field]) -> Structure {
     Structure { fields, tagged: &[] }
 }
 
-const BOOL: Kind = Kind::Fixed(1);
-const I8: Kind = Kind::Fixed(1);
-const I16: Kind = Kind::Fixed(2);
-const I32: Kind = Kind::Fixed(4);
-const I64: Kind = Kind::Fixed(8);
-const UUID: Kind = Kind::Fixed(16);
-const TEXT: Kind = Kind::Text;
-const BLOB: Kind = Kind::Blob;
+pub(super) const BOOL: Kind = Kind::Fixed(1);
+pub(super) const I8: Kind = Kind::Fixed(1);
+pub(super) const I16: Kind = Kind::Fixed(2);
+pub(super) const I32: Kind = Kind::Fixed(4);
+pub(super) const I64: Kind = Kind::Fixed(8);
+pub(super) const UUID: Kind = Kind::Fixed(16);
+pub(super) const TEXT: Kind = Kind::Text;
+pub(super) const BLOB: Kind = Kind::Blob;
 /// name, error_code, error_message
 const NAMED_ERROR: Structure = plain(&[always(TEXT), always(I16), always(TEXT)]);
 

@@ -154,6 +154,7 @@ pub(super) fn cleaned(run: &mut Run<'_>) {
     // These are so much later that the log rolls before each; all but the newest segment can be cleaned.
     send(run, &["y"], 20, 8, 1000);
     send(run, &["z"], 20, 9, 2000);
+    run.clean("s5-cleaned");
     let holes = |answer: &FetchResponse| {
         let records = answer.responses[0].partitions[0].records.clone().unwrap_or_default();
         records.get(57..61).is_some_and(|count| count == 3_i32.to_be_bytes())

@@ -50,7 +50,7 @@ fn round_trip<R: Decodable + Encodable + HeaderVersion>(
     Ok(again)
 }
 
-fn versions_of<R: WireMessage>() -> std::ops::RangeInclusive<i16> {
+pub(super) fn versions_of<R: WireMessage>() -> std::ops::RangeInclusive<i16> {
     R::VERSIONS.min..=R::VERSIONS.max
 }
 
@@ -135,6 +135,14 @@ impl Generator<'_> {
                     self.structure(element);
                 }
             }
+            Kind::List(element) => {
+                let count = self.random.below(4).max(min);
+                self.sized(4, (!null).then_some(count));
+                for _ in 0..if null { 0 } else { count } {
+                    self.field(element, min);
+                }
+            }
+            Kind::Struct(structure) => self.structure(structure),
         }
     }
 
@@ -147,7 +155,7 @@ impl Generator<'_> {
     }
 }
 
-fn generate(random: &mut Random, message: &Message, version: i16, nulls: bool) -> Bytes {
+pub(super) fn generate(random: &mut Random, message: &Message, version: i16, nulls: bool) -> Bytes {
     let flexible = version >= message.flexible_from;
     let mut generator = Generator { random, version, flexible, nulls, bytes: BytesMut::new() };
     generator.structure(&message.body);

@@ -11,12 +11,17 @@ use towpath::testkit::server::EmbeddedCluster;
 
 use super::run::{Broker, Version};
 
-/// Restart, and say so here; the thread ends with the channel.
-type Restart = blocking::Sender<()>;
+/// What to do, and where to say that it is done; the thread ends with the channel.
+type Command = (Act, blocking::Sender<()>);
+
+enum Act {
+    Restart,
+    Clean(String),
+}
 
 pub(super) struct EmbeddedBroker {
     address: String,
-    restarts: Option<mpsc::UnboundedSender<Restart>>,
+    commands: Option<mpsc::UnboundedSender<Command>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -33,22 +38,35 @@ impl EmbeddedBroker {
             let (name, value) = setting.split_once('=').expect("settings are name=value");
             cluster = cluster.with_config(name, value);
         }
-        let (restarts, mut asked) = mpsc::unbounded_channel::<Restart>();
+        let (commands, mut asked) = mpsc::unbounded_channel::<Command>();
         let (started, address) = blocking::channel();
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             tokio::task::LocalSet::new().block_on(&runtime, async move {
                 let cluster = EmbeddedCluster::start(cluster).await.expect("loopback has free ports");
                 started.send(cluster.bootstrap_servers()).expect("the test waits for it");
-                while let Some(done) = asked.recv().await {
-                    cluster.stop_node(1);
-                    cluster.start_node(1).await.expect("the port is free again");
+                while let Some((act, done)) = asked.recv().await {
+                    match act {
+                        Act::Restart => {
+                            cluster.stop_node(1);
+                            cluster.start_node(1).await.expect("the port is free again");
+                        }
+                        Act::Clean(topic) => {
+                            cluster.with(|cluster, _| cluster.compact(&topic, 0));
+                        }
+                    }
                     done.send(()).expect("the test waits for it");
                 }
             });
         });
         let address = address.recv().expect("the cluster starts");
-        Self { address, restarts: Some(restarts), thread: Some(thread) }
+        Self { address, commands: Some(commands), thread: Some(thread) }
+    }
+
+    fn act(&self, act: Act) {
+        let (done, wait) = blocking::channel();
+        self.commands.as_ref().expect("still running").send((act, done)).expect("still running");
+        wait.recv().expect("it is done");
     }
 }
 
@@ -58,15 +76,17 @@ impl Broker for EmbeddedBroker {
     }
 
     fn restart(&mut self) {
-        let (done, wait) = blocking::channel();
-        self.restarts.as_ref().expect("still running").send(done).expect("still running");
-        wait.recv().expect("the node comes back");
+        self.act(Act::Restart);
+    }
+
+    fn clean(&mut self, topic: &str) {
+        self.act(Act::Clean(topic.to_owned()));
     }
 }
 
 impl Drop for EmbeddedBroker {
     fn drop(&mut self) {
-        self.restarts = None;
+        self.commands = None;
         if let Some(thread) = self.thread.take() {
             // A panic of its own has been printed already.
             let _ended = thread.join();

@@ -1,0 +1,7 @@
+//! Requests and answers, with what real brokers answered (broker-experiments; the section is named at each test).
+
+mod fetching;
+mod kit;
+mod producing;
+mod topics;
+mod transactions;
