@@ -44,7 +44,7 @@ pub(super) enum Kind {
     /// ARRAY or COMPACT_ARRAY, nullable or not.
     Array(&'static Structure),
     /// The same of plain values, which carry no tagged fields of their own.
-    List(&'static Kind),
+    List(&'static Self),
     /// A structure that is always there.
     Struct(&'static Structure),
 }

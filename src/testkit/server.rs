@@ -59,8 +59,18 @@ impl EmbeddedCluster {
     /// # Errors
     /// If a port cannot be opened.
     pub async fn start(settings: ClusterSettings) -> io::Result<Self> {
+        let started = Self::detached(settings);
+        for node in started.with(|cluster, _| cluster.node_ids()) {
+            started.listen(node, 0).await?;
+        }
+        Ok(started)
+    }
+
+    /// Starts a cluster without ports: for a network of another kind, which brings connections by [`Self::attach`] and
+    /// says by [`Cluster::set_address`] where clients find the nodes. Must be called inside a `LocalSet`.
+    #[must_use]
+    pub fn detached(settings: ClusterSettings) -> Self {
         let cluster = Cluster::new(settings, Instant::now());
-        let nodes = cluster.node_ids();
         let shared = Rc::new(Shared {
             cluster: RefCell::new(cluster),
             outboxes: RefCell::new(BTreeMap::new()),
@@ -68,11 +78,12 @@ impl EmbeddedCluster {
             rearm: Notify::new(),
         });
         let timer = tokio::task::spawn_local(keep_time(shared.clone()));
-        let started = Self { shared, timer, listeners: RefCell::new(BTreeMap::new()) };
-        for node in nodes {
-            started.listen(node, 0).await?;
-        }
-        Ok(started)
+        Self { shared, timer, listeners: RefCell::new(BTreeMap::new()) }
+    }
+
+    /// A client's stream to a node; closed at once if the node is down.
+    pub fn attach(&self, node: i32, transport: BoxTransport) {
+        attach(&self.shared, node, transport);
     }
 
     async fn listen(&self, node: i32, port: u16) -> io::Result<()> {
@@ -113,16 +124,16 @@ impl EmbeddedCluster {
         self.with(|cluster, now| cluster.stop_node(now, node));
     }
 
-    /// Starts a stopped node on the port it had.
+    /// Starts a stopped node, on the port it had if it had one.
     ///
     /// # Errors
     /// If the port is taken meanwhile.
     pub async fn start_node(&self, node: i32) -> io::Result<()> {
-        let Some(port) = self.port(node) else {
-            return Err(io::Error::new(io::ErrorKind::NotFound, "there is no such node"));
-        };
         self.with(|cluster, now| cluster.start_node(now, node));
-        self.listen(node, port).await
+        match self.port(node) {
+            Some(port) => self.listen(node, port).await,
+            None => Ok(()),
+        }
     }
 }
 
@@ -150,7 +161,6 @@ impl Shared {
                     if let Some(outbox) = outboxes.get(&connection) {
                         // A writer that is gone has said so, or will.
                         let _ = outbox.frames.send(Some(frame));
-                        outbox.queued.send_replace(cluster.queued(connection));
                     }
                 }
                 Effect::Close { connection } => {
@@ -159,6 +169,11 @@ impl Shared {
                     }
                 }
             }
+        }
+        // Requests may also end without an answer (`acks=0`).
+        for (connection, outbox) in outboxes.iter() {
+            let queued = cluster.queued(*connection);
+            outbox.queued.send_if_modified(|known| std::mem::replace(known, queued) != queued);
         }
         drop(outboxes);
         drop(cluster);
@@ -242,10 +257,6 @@ async fn read(
                     return;
                 }
                 shared.cluster.borrow_mut().handle_request(Instant::now(), connection, frame);
-                let queued = shared.cluster.borrow().queued(connection);
-                if let Some(outbox) = shared.outboxes.borrow().get(&connection) {
-                    outbox.queued.send_replace(queued);
-                }
                 shared.deliver();
             }
             Ok(None) => match reader.read_buf(&mut ahead).await {
@@ -304,4 +315,89 @@ async fn write(
     shared.cluster.borrow_mut().handle_closed(Instant::now(), connection);
     shared.deliver();
     let _ = writer.shutdown().await;
+}
+
+#[cfg(test)]
+mod tests {
+    use kafka_protocol::messages::ApiVersionsRequest;
+    use tokio::io::{DuplexStream, duplex};
+    use tokio::runtime;
+    use tokio::task::LocalSet;
+
+    use super::*;
+    use crate::protocol::encode_request;
+
+    fn run<F: Future<Output = ()>>(test: F) {
+        let runtime = runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        LocalSet::new().block_on(&runtime, test);
+    }
+
+    async fn ask(client: &mut DuplexStream, correlation_id: i32) -> Option<i32> {
+        let request = encode_request(correlation_id, "test", 0, &ApiVersionsRequest::default(), Vec::new()).unwrap();
+        for part in request {
+            client.write_all(&part).await.ok()?;
+        }
+        let length = client.read_i32().await.ok()?;
+        let mut frame = vec![0; length as usize];
+        client.read_exact(&mut frame).await.ok()?;
+        Some(i32::from_be_bytes(*frame.first_chunk()?))
+    }
+
+    fn dial(cluster: &EmbeddedCluster) -> DuplexStream {
+        let (client, server) = duplex(1 << 16);
+        cluster.attach(1, Box::new(server));
+        client
+    }
+
+    #[test]
+    fn a_stopped_node_closes_its_connections_and_refuses_new_ones() {
+        run(async {
+            let cluster = EmbeddedCluster::detached(ClusterSettings::new("detached", 0));
+            let mut client = dial(&cluster);
+            assert_eq!(ask(&mut client, 7).await, Some(7));
+            cluster.stop_node(1);
+            assert_eq!(ask(&mut client, 8).await, None);
+            assert_eq!(ask(&mut dial(&cluster), 9).await, None);
+            cluster.start_node(1).await.unwrap();
+            assert_eq!(ask(&mut dial(&cluster), 10).await, Some(10));
+        });
+    }
+
+    #[test]
+    fn a_length_no_request_has_ends_the_connection() {
+        run(async {
+            let cluster = EmbeddedCluster::detached(ClusterSettings::new("detached", 0));
+            for length in [-1, i32::MAX, 100 << 20 | 1] {
+                let mut client = dial(&cluster);
+                client.write_i32(length).await.unwrap();
+                assert!(client.read_i32().await.is_err(), "{length}");
+            }
+        });
+    }
+
+    #[test]
+    fn requests_under_way_are_bounded_and_all_answered() {
+        run(async {
+            let cluster = EmbeddedCluster::detached(ClusterSettings::new("detached", 0));
+            let (client, server) = duplex(1 << 20);
+            cluster.attach(1, Box::new(server));
+            let (mut reader, mut writer) = tokio::io::split(client);
+            let sending = tokio::task::spawn_local(async move {
+                for at in 0..500 {
+                    let request = encode_request(at, "test", 0, &ApiVersionsRequest::default(), Vec::new()).unwrap();
+                    for part in request {
+                        writer.write_all(&part).await.unwrap();
+                    }
+                }
+                writer
+            });
+            for at in 0..500 {
+                let length = reader.read_i32().await.unwrap();
+                let mut frame = vec![0; length as usize];
+                reader.read_exact(&mut frame).await.unwrap();
+                assert_eq!(i32::from_be_bytes(*frame.first_chunk().unwrap()), at);
+            }
+            sending.await.unwrap();
+        });
+    }
 }

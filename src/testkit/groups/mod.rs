@@ -14,7 +14,7 @@
 //! ```
 //!
 //! What is written to `__consumer_offsets` on a real broker, and so survives a restart, is kept beside the live state:
-//! [`group::Group`] says which is which. Groups of KIP-848 would stand beside [`group::Group`] in the coordinator's map;
+//! `group::Group` says which is which. Groups of KIP-848 would stand beside `group::Group` in the coordinator's map;
 //! transactional offset commits do not exist.
 //!
 //! Start reading at [`GroupCoordinator::handle`]; `join.rs` has the rebalance.

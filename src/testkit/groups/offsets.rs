@@ -302,7 +302,7 @@ impl Group {
         let mut offsets = std::mem::take(&mut self.offsets);
         offsets.retain(|(topic, _), one| {
             let since = if of_consumers { one.committed_ms } else { empty_since.unwrap_or(one.committed_ms) };
-            let old = one.expires_ms.map_or(wall_ms.saturating_sub(since) >= retention, |at| wall_ms >= at);
+            let old = one.expires_ms.map_or_else(|| wall_ms.saturating_sub(since) >= retention, |at| wall_ms >= at);
             !old || (of_consumers && self.reads(topic))
         });
         self.offsets = offsets;
