@@ -52,7 +52,7 @@ impl EmbeddedBroker {
                             cluster.start_node(1).await.expect("the port is free again");
                         }
                         Act::Clean(topic) => {
-                            cluster.with(|cluster, _| cluster.compact(&topic, 0));
+                            cluster.with(|cluster, now| cluster.compact(now, &topic, 0));
                         }
                     }
                     done.send(()).expect("the test waits for it");

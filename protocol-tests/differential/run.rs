@@ -366,6 +366,19 @@ impl<'a> Run<'a> {
         self.fetch_records(label, 11, &fetch(topic, offset));
     }
 
+    /// The same without what begins at `below` or later: whether a fetch goes on past a segment's end is not what we ask.
+    pub(super) fn log_below(&mut self, label: &str, topic: &str, offset: i64, below: i64) {
+        let records = self.quiet(11, &fetch(topic, offset)).responses[0].partitions[0].records.clone();
+        let lines = describe(&records.unwrap_or_default(), &|field, text| self.rename(field, text));
+        self.say(&format!("{label} | Fetch v11, offsets below {below}"));
+        for line in lines {
+            let base = line.trim_start_matches("offsets ").split('+').next().and_then(|base| base.parse().ok());
+            if base.is_none_or(|base: i64| base < below) {
+                self.say(&format!("    {line}"));
+            }
+        }
+    }
+
     /// Shows the answer with its records as lines.
     pub(super) fn fetch_records(&mut self, label: &str, version: i16, request: &FetchRequest) -> FetchResponse {
         let answer = self.quiet(version, request);

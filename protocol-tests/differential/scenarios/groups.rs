@@ -264,9 +264,11 @@ pub(super) fn anchors(run: &mut Run<'_>) {
     run.call_on("one", "leaves", 3, &one.leave());
     run.title("listed");
     let listed = run.quiet(4, &ListGroupsRequest::default());
-    for one in listed.groups.iter().filter(|one| one.group_id.starts_with("s8-")) {
-        run.say(&format!("{} {:?} {}", one.group_id.0, one.protocol_type, one.group_state));
-    }
+    let listed = listed.groups.iter().filter(|one| one.group_id.starts_with("s8-"));
+    let mut lines: Vec<String> =
+        listed.map(|one| format!("{} {:?} {}", one.group_id.0, one.protocol_type, one.group_state)).collect();
+    lines.sort();
+    run.say(&lines.join("\n"));
 }
 
 pub(super) fn lease(run: &mut Run<'_>) {

@@ -34,7 +34,7 @@ impl GroupCoordinator {
                 answer.authorized_operations = GROUP_OPERATIONS | configs;
             }
             match self.groups.get(&group_id.0) {
-                Some(group) => group.describe(api_version, answer),
+                Some(group) => group.describe(self.version, api_version, answer),
                 None if api_version >= DESCRIBE_NOT_FOUND_VERSION => {
                     let message = format!("Group {} not found.", group_id.0);
                     answer
@@ -95,8 +95,8 @@ impl GroupCoordinator {
 }
 
 impl Group {
-    /// The protocol and its bytes are only shown of a stable group.
-    fn describe(&self, api_version: i16, answer: DescribedGroup) -> DescribedGroup {
+    /// The protocol and its bytes are only shown of a stable group; the last assignment always in 4.x.
+    fn describe(&self, version: BrokerVersion, api_version: i16, answer: DescribedGroup) -> DescribedGroup {
         let stable = self.roster.phase == Phase::Stable;
         let protocol = self.roster.protocol_name.clone().filter(|_| stable).unwrap_or_default();
         let members = self.roster.members.iter().map(|member| {
@@ -105,10 +105,12 @@ impl Group {
                 .with_group_instance_id(member.instance_id.clone().filter(|_| api_version >= DESCRIBE_INSTANCE_VERSION))
                 .with_client_id(StrBytes::from_string(member.client_id.clone()))
                 .with_client_host(StrBytes::from_string(member.client_host.clone()));
-            if !stable {
-                return shown;
+            let assignment = member.assignment.clone();
+            match (stable, version) {
+                (true, _) => shown.with_member_metadata(member.metadata(&protocol)).with_member_assignment(assignment),
+                (false, BrokerVersion::V4_3_1) => shown.with_member_assignment(assignment),
+                (false, _) => shown,
             }
-            shown.with_member_metadata(member.metadata(&protocol)).with_member_assignment(member.assignment.clone())
         });
         answer
             .with_group_state(StrBytes::from_static_str(self.state_name()))
