@@ -77,10 +77,11 @@ fn answer(bytes: &'static [u8]) -> u16 {
 }
 
 /// Runs against a port with something else on it. The second value is how long it took.
-fn run_at(port: u16) -> (Outcome, Duration) {
+fn run_at(port: u16, options: &[&str]) -> (Outcome, Duration) {
     let dir = directory(port, "");
     let began = Instant::now();
-    let outcome = towpath(&["run", "mm2.properties"], dir.path()).wait(START_DEADLINE);
+    let words = [&["run", "mm2.properties"], options].concat();
+    let outcome = towpath(&words, dir.path()).wait(START_DEADLINE);
     (outcome, began.elapsed())
 }
 
@@ -180,7 +181,7 @@ fn peers_that_are_no_kafka_are_told_apart_at_once() {
         (http, "speaks HTTP, not Kafka: check host and port"),
         (ssh, "is not a Kafka broker, its first bytes begin no answer: check host and port"),
     ] {
-        let (outcome, took) = run_at(port);
+        let (outcome, took) = run_at(port, &[]);
         assert_eq!(outcome.code, Some(3), "{outcome}");
         assert!(took < AT_ONCE, "waiting does not help: {took:?}");
         let peer = format!("127.0.0.1:{port} {wanted}");
@@ -191,7 +192,7 @@ fn peers_that_are_no_kafka_are_told_apart_at_once() {
 }
 
 #[test]
-fn an_address_that_does_not_answer_is_given_up_after_half_a_minute() {
+fn a_copy_that_shall_end_gives_an_address_up_after_half_a_minute() {
     let gone = {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
         listener.local_addr().expect("it is bound").port()
@@ -208,13 +209,39 @@ fn an_address_that_does_not_answer_is_given_up_after_half_a_minute() {
     std::thread::scope(|scope| {
         for (port, what, remedy) in cases {
             scope.spawn(move || {
-                let (outcome, took) = run_at(port);
+                let (outcome, took) = run_at(port, &["--until-caught-up"]);
                 assert_eq!(outcome.code, Some(3), "{outcome}");
                 assert!(took > Duration::from_secs(25), "brokers may be starting: {took:?}");
-                assert_says(&outcome.stderr, &["cluster cannot be reached yet", what, remedy, "flow cannot start"]);
+                assert_says(&outcome.stderr, &["cluster cannot be reached yet", what, remedy, "flow cannot run"]);
             });
         }
     });
+}
+
+#[test]
+fn without_an_end_it_goes_on_trying_and_says_so() {
+    let dir = directory(peer(drop), "towpath.progress.interval.seconds = 1");
+    let mut running = towpath(&["run", "mm2.properties"], dir.path());
+
+    running.wait_for_line("tried again until it answers", AT_ONCE);
+    running.wait_for_line("state=reaching its clusters", AT_ONCE);
+    running.terminate();
+
+    let outcome = running.wait(AT_ONCE);
+    assert_eq!(outcome.code, Some(0), "{outcome}");
+}
+
+#[test]
+fn a_copy_that_shall_end_is_not_done_when_it_is_stopped_before_it_began() {
+    let dir = directory(peer(drop), "");
+    let mut running = towpath(&["run", "mm2.properties", "--until-caught-up"], dir.path());
+
+    running.wait_for_line("cluster cannot be reached yet", AT_ONCE);
+    running.terminate();
+
+    let outcome = running.wait(AT_ONCE);
+    assert_eq!(outcome.code, Some(4), "{outcome}");
+    assert_says(&outcome.stdout, &["not copied: A->B all partitions: stopped before its clusters were reached"]);
 }
 
 /// Python's own HTTP and TLS servers: what people have at hand.

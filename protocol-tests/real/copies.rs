@@ -129,3 +129,16 @@ fn real_new_topics_and_partitions_are_copied_from_their_beginning_under_latest()
     assert_eq!(old.partitions[1..], pair.source.digest("old").partitions[1..]);
     assert_eq!(new, pair.source.digest("new"));
 }
+
+#[test]
+#[ignore = "needs real Kafka: run dev/test"]
+fn real_the_static_binary_copies_from_an_empty_root() {
+    let pair = Pair::start("4.3.1", "4.3.1");
+    pair.source.load("orders", 100_000, &["--codec", "zstd"]);
+
+    pair.copy_from_an_empty_root(&["A->B.topics = orders"]).expect_success();
+
+    let numbered = pair.target.digest_numbered("A.orders");
+    assert_eq!((numbered.records, &numbered.violation), (100_000, &None));
+    assert_equal(&pair, "orders", "A.orders");
+}

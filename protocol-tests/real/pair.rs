@@ -2,12 +2,13 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use tempfile::TempDir;
 
 use super::kafka::Cluster;
-use super::program::{Outcome, Running, towpath};
+use super::program::{Outcome, Running, run, towpath, towpath_binary};
 
 /// A copy of a few hundred megabytes on a busy machine.
 const RUN_DEADLINE: Duration = Duration::from_secs(180);
@@ -59,6 +60,24 @@ impl Pair {
     pub(crate) fn copy(&self, lines: &[&str]) -> Outcome {
         let file = self.file(lines);
         towpath(["run".as_ref(), file.as_os_str(), "--until-caught-up".as_ref()]).wait(RUN_DEADLINE)
+    }
+
+    /// The same in a root directory that holds the binary, its file and nothing else. Needs a static binary.
+    pub(crate) fn copy_from_an_empty_root(&self, lines: &[&str]) -> Outcome {
+        let root = tempfile::tempdir().expect("the system has room for a directory");
+        std::fs::copy(towpath_binary(), root.path().join("towpath")).expect("the binary can be copied");
+        let lines = [lines, &["towpath.state.dir = /state"]].concat();
+        std::fs::copy(self.file(&lines), root.path().join("mm2.properties")).expect("the directory is ours");
+        let mut command = if rustix::process::geteuid().is_root() {
+            Command::new("chroot")
+        } else {
+            let mut command = Command::new("unshare");
+            command.args(["--user", "--map-root-user", "chroot"]);
+            command
+        };
+        command.arg(root.path()).args(["/towpath", "run", "/mm2.properties", "--until-caught-up"]).env_clear();
+        command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        run(command, RUN_DEADLINE)
     }
 
     /// Copies until stopped.

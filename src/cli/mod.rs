@@ -1,6 +1,8 @@
 //! Arguments, logging, signals, exit codes. Decides nothing about copying.
 
+mod panel;
 mod run;
+mod screen;
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -60,7 +62,7 @@ struct Arguments {
     log_format: LogFormat,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum LogFormat {
     Text,
     Json,
@@ -80,12 +82,22 @@ struct RunArguments {
     /// End once every partition has reached the source's last stable offset as seen at the start.
     #[arg(long)]
     until_caught_up: bool,
+    /// On a terminal too, print a line of progress from time to time instead of showing the live screen.
+    #[arg(long)]
+    no_screen: bool,
     /// Print what would be created and copied, and do nothing.
     #[arg(long)]
     dry_run: bool,
     /// Print the configuration as understood, secrets hidden, and do nothing.
     #[arg(long)]
     show_config: bool,
+}
+
+impl RunArguments {
+    /// Whether it will run long enough for somebody to watch.
+    fn wants_screen(&self) -> bool {
+        !(self.no_screen || self.dry_run || self.show_config)
+    }
 }
 
 /// The whole program.
@@ -99,20 +111,24 @@ pub fn main() -> ExitCode {
             return if error.use_stderr() { Exit::Usage.into() } else { Exit::Done.into() };
         }
     };
-    log_to_stderr(arguments.log_format);
     match (arguments.command, arguments.run) {
-        (Some(Command::Run(run)), _) | (None, Some(run)) => run::run(&run).into(),
+        (Some(Command::Run(run)), _) | (None, Some(run)) => {
+            let screen = run.wants_screen() && arguments.log_format == LogFormat::Text && screen::possible();
+            log_to_stderr(arguments.log_format, screen);
+            run::run(&run, screen).into()
+        }
         // clap asks for one of them.
         (None, None) => Exit::Usage.into(),
     }
 }
 
-fn log_to_stderr(format: LogFormat) {
+/// With a `screen`, lines go above it, and it gives them their colour.
+fn log_to_stderr(format: LogFormat, screen: bool) {
     let filter = EnvFilter::try_from_env("TOWPATH_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| screen::LogWriter);
     match format {
         LogFormat::Text => {
-            let colour = std::io::IsTerminal::is_terminal(&std::io::stderr());
+            let colour = !screen && std::io::IsTerminal::is_terminal(&std::io::stderr());
             builder.with_ansi(colour).with_target(false).init();
         }
         LogFormat::Json => builder.json().flatten_event(true).init(),

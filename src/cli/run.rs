@@ -10,18 +10,22 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use super::{Exit, RunArguments};
+use super::{Exit, RunArguments, screen};
 use crate::{
     config,
     mirror::{Outcome, Supervisor},
     os_error::Reason,
 };
 
-pub(super) fn run(arguments: &RunArguments) -> Exit {
+/// With `screen` the progress is shown live, if the terminal lets us.
+pub(super) fn run(arguments: &RunArguments, screen: bool) -> Exit {
     let loaded = match config::load(&arguments.file) {
         Ok(loaded) => loaded,
         Err(errors) => {
             eprintln!("{errors}");
+            for note in errors.notes() {
+                eprintln!("note: {note}");
+            }
             return Exit::Usage;
         }
     };
@@ -39,9 +43,14 @@ pub(super) fn run(arguments: &RunArguments) -> Exit {
             return Exit::Internal;
         }
     };
+    let shown = if screen { screen::show(loaded.settings.flows.len()) } else { None };
+    let (shown, watcher) = shown.unzip();
     let exit = LocalSet::new().block_on(&runtime, async {
         let stop = CancellationToken::new();
-        let supervisor = Supervisor::new(loaded.settings, arguments.until_caught_up, stop.clone());
+        let mut supervisor = Supervisor::new(loaded.settings, arguments.until_caught_up, stop.clone());
+        if let Some(watcher) = watcher {
+            supervisor = supervisor.watched_by(watcher);
+        }
         if arguments.dry_run {
             return dry_run(supervisor).await;
         }
@@ -54,7 +63,7 @@ pub(super) fn run(arguments: &RunArguments) -> Exit {
                 warn!(error = %Reason(&error), "signals cannot be watched; only kill -9 ends this process before it is done");
             }
         }
-        follow(supervisor).await
+        follow(supervisor, shown).await
     });
     // A name look-up that hangs in the system's resolver must not keep the process.
     runtime.shutdown_background();
@@ -79,8 +88,11 @@ async fn dry_run(supervisor: Supervisor) -> Exit {
     }
 }
 
-async fn follow(supervisor: Supervisor) -> Exit {
-    match supervisor.run().await {
+async fn follow(supervisor: Supervisor, shown: Option<screen::Shown>) -> Exit {
+    let ended = supervisor.run().await;
+    // Before results are printed.
+    drop(shown);
+    match ended {
         Ok(Outcome::Done) => Exit::Done,
         Ok(Outcome::NotCopied(partitions)) => {
             for (partition, why) in partitions {

@@ -36,6 +36,8 @@ use crate::{
 /// keep leaders and coordinators from being learnt. Doubled with each failure in a row, up to the request timeout, so
 /// that a large answer on a slow link still gets through.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(4);
+/// A cluster that cannot be reached is named in the log this often.
+const STILL_UNREACHABLE: Duration = Duration::from_secs(30);
 /// Metadata of 100,000 partitions with long names stays below this.
 const METADATA_ANSWER_MAX: usize = 64 << 20;
 
@@ -363,15 +365,27 @@ impl Cluster {
         ClientError::Code { cluster: self.alias().clone(), what: what.into(), code, message }
     }
 
-    /// Learns the cluster for the first time, trying until `deadline`.
+    /// Learns the cluster for the first time, trying until `deadline`, for ever without one. `tried` is called once,
+    /// after the first attempt, however it ended.
     ///
     /// # Errors
     /// The last failure; at once when an address leads to something that is not a Kafka broker.
-    pub async fn bootstrap(&self, deadline: Instant) -> Result<Arc<ClusterSnapshot>, ClientError> {
+    pub async fn bootstrap(
+        &self,
+        deadline: Option<Instant>,
+        tried: impl FnOnce(),
+    ) -> Result<Arc<ClusterSnapshot>, ClientError> {
         let mut backoff =
             crate::backoff::Backoff::new(Duration::from_millis(100), Duration::from_secs(2), crate::backoff::entropy());
+        let mut tried = Some(tried);
+        let began = Instant::now();
+        let mut said = None;
         loop {
-            match self.refresh_all().await {
+            let outcome = self.refresh_all().await;
+            if let Some(tried) = tried.take() {
+                tried();
+            }
+            let error = match outcome {
                 Ok(snapshot) => {
                     info!(
                         cluster = %self.alias(),
@@ -382,17 +396,27 @@ impl Cluster {
                     );
                     return Ok(snapshot);
                 }
-                Err(error) => {
-                    let delay = backoff.next_delay();
-                    if error.is_wrong_peer() || Instant::now() + delay >= deadline {
-                        return Err(error);
-                    }
-                    if backoff.attempt() == 1 {
-                        warn!(cluster = %self.alias(), %error, "cluster cannot be reached yet");
-                    }
-                    tokio::time::sleep(delay).await;
+                Err(error) => error,
+            };
+            let (delay, now) = (backoff.next_delay(), Instant::now());
+            if error.is_wrong_peer() || deadline.is_some_and(|deadline| now + delay >= deadline) {
+                return Err(error);
+            }
+            if said.is_none_or(|said| now >= said + STILL_UNREACHABLE) {
+                said = Some(now);
+                let waited_s = now.saturating_duration_since(began).as_secs();
+                match deadline.map(|deadline| deadline.saturating_duration_since(now).as_secs()) {
+                    Some(left_s) => warn!(
+                        cluster = %self.alias(), %error, waited_s, left_s,
+                        "cluster cannot be reached yet; tried again for a while"
+                    ),
+                    None => warn!(
+                        cluster = %self.alias(), %error, waited_s,
+                        "cluster cannot be reached yet; tried again until it answers"
+                    ),
                 }
             }
+            tokio::time::sleep(delay).await;
         }
     }
 }

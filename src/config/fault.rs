@@ -7,6 +7,7 @@ use std::fmt;
 pub struct ConfigErrors {
     file: String,
     faults: Vec<Fault>,
+    notes: Vec<Note>,
 }
 
 /// One fault.
@@ -37,15 +38,22 @@ pub struct Note {
 
 impl ConfigErrors {
     /// Sorts the faults by line and drops repetitions.
-    pub(super) fn new(file: String, mut faults: Vec<Fault>) -> Self {
+    pub(super) fn new(file: String, mut faults: Vec<Fault>, mut notes: Vec<Note>) -> Self {
         faults.sort();
         faults.dedup();
-        Self { file, faults }
+        notes.sort();
+        notes.dedup();
+        Self { file, faults, notes }
     }
 
     /// At least one, in the order of lines.
     pub fn faults(&self) -> &[Fault] {
         &self.faults
+    }
+
+    /// What else was noticed; a fault's cause may be among it, such as a key with a slip in it.
+    pub fn notes(&self) -> &[Note] {
+        &self.notes
     }
 }
 

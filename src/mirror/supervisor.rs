@@ -7,17 +7,17 @@ use std::{cell::RefCell, rc::Rc, thread, time::Duration};
 
 use tokio::{
     runtime,
-    sync::{mpsc, oneshot},
+    sync::{mpsc, oneshot, watch},
     task::LocalSet,
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::{either::Either, sync::CancellationToken};
 use tracing::{error, info, warn};
 
 use super::{
     flow::{Directory, Flow, FlowContext, FlowEnd, FlowError, FlowStatus, wall_ms},
     lease::{LockError, StateLock, instance_id},
     partition::PartitionState,
-    report::{FlowReport, Totals},
+    report::{FlowReport, Totals, Watcher},
     settings::{FlowSettings, ProcessSettings},
     shard::{Shard, ShardConfig},
 };
@@ -25,6 +25,10 @@ use crate::os_error::Reason;
 
 /// A stop may take this long (a second one ends at once).
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a flow that shall end by itself tries to reach its clusters.
+const START_PATIENCE: Duration = Duration::from_secs(30);
+/// A flow that could not run is tried again after this time.
+const FLOW_AGAIN: Duration = Duration::from_secs(30);
 
 /// How a run ended; the exit code is made from it.
 #[derive(Debug)]
@@ -57,13 +61,21 @@ pub struct Supervisor {
     settings: ProcessSettings,
     until_caught_up: bool,
     stop: CancellationToken,
+    watcher: Option<Watcher>,
 }
 
 impl Supervisor {
     /// `stop` ends the run; with `until_caught_up` it ends by itself.
     #[must_use]
     pub fn new(settings: ProcessSettings, until_caught_up: bool, stop: CancellationToken) -> Self {
-        Self { settings, until_caught_up, stop }
+        Self { settings, until_caught_up, stop, watcher: None }
+    }
+
+    /// Somebody who shows the progress; without one it is a line in the log every `towpath.progress.interval.seconds`.
+    #[must_use]
+    pub fn watched_by(mut self, watcher: Watcher) -> Self {
+        self.watcher = Some(watcher);
+        self
     }
 
     /// Prints what would be created and copied.
@@ -75,7 +87,9 @@ impl Supervisor {
         let all = Rc::new(self.settings.flows.clone());
         let mut flows = Vec::new();
         for settings in &self.settings.flows {
-            flows.push(Flow::connect(settings.clone(), &directory).await?);
+            let status = Rc::new(RefCell::new(FlowStatus::new(&settings.name())));
+            let (_, tried) = watch::channel(());
+            flows.push(Flow::connect(settings.clone(), &directory, status, Some(START_PATIENCE), tried).await?);
         }
         let mut plans = Vec::new();
         for flow in flows {
@@ -99,7 +113,7 @@ impl Supervisor {
     ///
     /// # Errors
     /// [`StartError`] if nothing could be begun.
-    pub async fn run(self) -> Result<Outcome, StartError> {
+    pub async fn run(mut self) -> Result<Outcome, StartError> {
         let started = u64::try_from(wall_ms() / 1000).unwrap_or(0);
         // One lock for each flow: processes may share a state directory as long as their flows differ.
         let mut locks = Vec::new();
@@ -109,35 +123,29 @@ impl Supervisor {
         }
         let instance = instance_id(&self.settings.state_dir)?;
         let (workers, threads) = start_workers(self.settings.worker_threads)?;
-        let flows = self.connect_all().await;
-        let mut failed = flows.failed;
-        let count = flows.ready.len();
-        let statuses: Vec<_> = flows.ready.iter().map(Flow::status).collect();
-        let ended = statuses.clone();
-        let progress = tokio::task::spawn_local(report_progress(statuses, self.settings.progress_interval));
+        let flows = self.settings.flows.clone();
+        let statuses: Vec<_> = flows.iter().map(|flow| Rc::new(RefCell::new(FlowStatus::new(&flow.name())))).collect();
+        let progress = tokio::task::spawn_local(match self.watcher.take() {
+            Some(watcher) => Either::Left(tell(statuses.clone(), watcher)),
+            None => Either::Right(report_progress(statuses.clone(), self.settings.progress_interval)),
+        });
         let memory = usize::try_from(self.settings.memory_bytes).unwrap_or(usize::MAX);
-        let shard_memory = memory / (count.max(1) * self.settings.worker_threads.max(1));
+        let ground = Rc::new(Ground {
+            instance_id: instance,
+            directory: Directory::default(),
+            all_flows: Rc::new(flows.clone()),
+            until_caught_up: self.until_caught_up,
+            shard_memory: memory / (flows.len().max(1) * self.settings.worker_threads.max(1)),
+            spawn: workers.clone(),
+            workers: self.settings.worker_threads.max(1),
+            stop: self.stop.clone(),
+            all_tried: watch::channel(()).0,
+        });
+        let mut failed = Vec::new();
         let mut running = Vec::new();
-        for flow in flows.ready {
-            let spawn = workers.clone();
-            let context = FlowContext {
-                instance_id: instance.clone(),
-                directory: flows.directory.clone(),
-                all_flows: Rc::new(self.settings.flows.clone()),
-                until_caught_up: self.until_caught_up,
-                shard_memory,
-                spawn_shard: Box::new(move |worker, config| {
-                    let (done, _) = oneshot::channel();
-                    if let Some(worker) = spawn.get(worker) {
-                        // Unbounded in form only: one message per flow.
-                        let _ = worker.send((config, done));
-                    }
-                }),
-                workers: self.settings.worker_threads.max(1),
-                stop: self.stop.clone(),
-            };
-            let name = flow.name().to_owned();
-            running.push((name, tokio::task::spawn_local(flow.run(context))));
+        for (flow, status) in flows.into_iter().zip(&statuses) {
+            let (ground, status, tried) = (ground.clone(), status.clone(), ground.all_tried.subscribe());
+            running.push((flow.name(), tokio::task::spawn_local(ground.run_flow(flow, status, tried))));
         }
         let mut ends = FlowEnd::default();
         let mut finished = 0;
@@ -166,7 +174,7 @@ impl Supervisor {
             }
         }
         progress.abort();
-        for status in &ended {
+        for status in &statuses {
             log_sum(&status.borrow().report(wall_ms()));
         }
         drop(workers);
@@ -177,42 +185,94 @@ impl Supervisor {
         drop(locks);
         Ok(outcome(failed, finished, ends))
     }
-
-    async fn connect_all(&self) -> Connected {
-        let directory = Directory::default();
-        let mut tasks = Vec::new();
-        for settings in &self.settings.flows {
-            let (settings, directory) = (settings.clone(), directory.clone());
-            let name = settings.name();
-            tasks.push((name, tokio::task::spawn_local(async move { Flow::connect(settings, &directory).await })));
-        }
-        let mut connected = Connected { ready: Vec::new(), failed: Vec::new(), directory };
-        for (name, mut task) in tasks {
-            let result = tokio::select! {
-                biased;
-                () = self.stop.cancelled() => {
-                    task.abort();
-                    continue;
-                }
-                result = &mut task => result,
-            };
-            match result {
-                Ok(Ok(flow)) => connected.ready.push(flow),
-                Ok(Err(error)) => {
-                    error!(flow = %name, %error, "flow cannot start");
-                    connected.failed.push((name, error.to_string()));
-                }
-                Err(error) => connected.failed.push(broken(name, &error)),
-            }
-        }
-        connected
-    }
 }
 
-struct Connected {
-    ready: Vec<Flow>,
-    failed: Vec<(String, String)>,
+/// What all flows of the process stand on.
+struct Ground {
+    instance_id: String,
     directory: Directory,
+    all_flows: Rc<Vec<FlowSettings>>,
+    until_caught_up: bool,
+    shard_memory: usize,
+    spawn: Workers,
+    workers: usize,
+    stop: CancellationToken,
+    /// Closed once every flow has tried to reach its clusters.
+    all_tried: watch::Sender<()>,
+}
+
+impl Ground {
+    fn context(&self) -> FlowContext {
+        let spawn = self.spawn.clone();
+        FlowContext {
+            instance_id: self.instance_id.clone(),
+            directory: self.directory.clone(),
+            all_flows: self.all_flows.clone(),
+            until_caught_up: self.until_caught_up,
+            shard_memory: self.shard_memory,
+            spawn_shard: Box::new(move |worker, config| {
+                let (done, _) = oneshot::channel();
+                if let Some(worker) = spawn.get(worker) {
+                    // Unbounded in form only: one message per flow.
+                    let _ = worker.send((config, done));
+                }
+            }),
+            workers: self.workers,
+            stop: self.stop.clone(),
+        }
+    }
+
+    /// One flow, to its end. What may pass is tried again, unless the process is to end once it has caught up.
+    async fn run_flow(
+        self: Rc<Self>,
+        settings: FlowSettings,
+        status: Rc<RefCell<FlowStatus>>,
+        tried: watch::Receiver<()>,
+    ) -> Result<FlowEnd, FlowError> {
+        let give_up = self.until_caught_up.then_some(START_PATIENCE);
+        let mut tried = Some(tried);
+        loop {
+            let tried = tried.take().unwrap_or_else(|| watch::channel(()).1);
+            let attempt = async {
+                let flow = Flow::connect(settings.clone(), &self.directory, status.clone(), give_up, tried).await?;
+                // Flows that would write the same topics see each other only when all have been asked for theirs.
+                self.all_tried.closed().await;
+                Ok(flow)
+            };
+            let connected = tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return Ok(self.unstarted()),
+                connected = attempt => connected,
+            };
+            let error = match connected {
+                Ok(flow) => match flow.run(self.context()).await {
+                    Err(error) => error,
+                    done => return done,
+                },
+                Err(error) => error,
+            };
+            if self.until_caught_up || !error.may_pass() {
+                status.borrow_mut().set_state("cannot run");
+                return Err(error);
+            }
+            error!(flow = %settings.name(), %error, again_s = FLOW_AGAIN.as_secs(), "flow cannot run, tried again");
+            status.borrow_mut().set_state("cannot run, tried again");
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return Ok(self.unstarted()),
+                () = tokio::time::sleep(FLOW_AGAIN) => {}
+            }
+        }
+    }
+
+    /// The end of a flow that was stopped before it began.
+    fn unstarted(&self) -> FlowEnd {
+        let mut end = FlowEnd::default();
+        if self.until_caught_up {
+            end.not_copied.push(("all partitions".to_owned(), "stopped before its clusters were reached".to_owned()));
+        }
+        end
+    }
 }
 
 fn outcome(failed: Vec<(String, String)>, finished: usize, ends: FlowEnd) -> Outcome {
@@ -268,6 +328,16 @@ fn start_workers(count: usize) -> Result<(Workers, Vec<oneshot::Receiver<()>>), 
         ends.push(end);
     }
     Ok((Rc::new(senders), ends))
+}
+
+/// Tells the watcher of all flows, from the first moment on.
+async fn tell(statuses: Vec<Rc<RefCell<FlowStatus>>>, mut watcher: Watcher) {
+    loop {
+        let now = wall_ms();
+        let reports: Vec<_> = statuses.iter().map(|status| status.borrow().report(now)).collect();
+        (watcher.tell)(&reports);
+        tokio::time::sleep(watcher.interval).await;
+    }
 }
 
 /// Logs a line for each flow once an interval.

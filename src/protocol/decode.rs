@@ -16,7 +16,7 @@ use super::ids::{BrokerId, LeaderEpoch, PartitionId, TopicId, TopicName};
 ///
 /// The connection it came from is no longer in step and must be closed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the {api:?} v{version} response is malformed at byte {at}: {fault}; close the connection and ask again")]
+#[error("the {api:?} v{version} response is malformed at byte {at}: {fault}")]
 pub struct DecodeError {
     /// The API whose response it was.
     pub api: ApiKey,

@@ -11,12 +11,17 @@ mod running;
 use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet},
+    pin::pin,
     rc::Rc,
     sync::Arc,
     time::Duration,
 };
 
-use tokio::{sync::mpsc, task::JoinSet, time::Instant};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+    time::{Instant, timeout},
+};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
@@ -31,7 +36,7 @@ use super::{
     lease::{Lease, LeaseConfig, LeaseLost, lease_group},
     lease_driver::{self},
     partition::{PartitionSettings, PartitionState, StartAt, TargetNotEmpty},
-    report::{Command, CopyId, FlowReport, LeaseClock, PartitionReport, Report, Totals},
+    report::{Behind, Command, CopyId, FlowReport, LeaseClock, PartitionReport, Report, Totals},
     runs::RunsTopic,
     settings::{ClusterSettings, FlowSettings, Isolation, LogAppendTime, OnTargetNotEmpty, StartOffset},
     shard::ShardConfig,
@@ -45,8 +50,8 @@ use crate::{
     wall_clock,
 };
 
-/// How long a flow tries to reach its clusters before it gives up starting.
-const START_PATIENCE: Duration = Duration::from_secs(30);
+/// After one cluster could not be reached, the other one may fail within this time to be named too.
+const SECOND_FAILURE: Duration = Duration::from_secs(1);
 /// `producer.id.expiration.ms` where the broker does not tell us (`design.md` 4).
 const EXPIRATION_ASSUMED: Duration = Duration::from_secs(3600);
 /// Slack for clocks that differ and for the sweep of the broker.
@@ -95,6 +100,18 @@ pub enum FlowError {
         /// What to do.
         remedy: String,
     },
+}
+
+impl FlowError {
+    /// Whether trying again later may help.
+    pub(crate) fn may_pass(&self) -> bool {
+        match self {
+            Self::Cluster(error) => !error.is_wrong_peer(),
+            Self::Clusters(one, other) => !(one.is_wrong_peer() || other.is_wrong_peer()),
+            Self::RunsTopic { .. } => true,
+            Self::SameCluster { .. } | Self::Lease(_) | Self::LeaseSettings(_) => false,
+        }
+    }
 }
 
 /// Topics of each cluster of the process, for conflicts between flows.
@@ -148,6 +165,16 @@ pub(crate) struct FlowStatus {
 }
 
 impl FlowStatus {
+    /// Of a flow that has not reached its clusters yet.
+    pub(crate) fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), state: "reaching its clusters".into(), ..Self::default() }
+    }
+
+    /// What the flow itself is doing.
+    pub(crate) fn set_state(&mut self, state: &str) {
+        state.clone_into(&mut self.state);
+    }
+
     /// Sums and the notable partitions. `wall_ms` is the time of day in milliseconds.
     pub(crate) fn report(&self, wall_ms: i64) -> FlowReport {
         let partitions = self.partitions.len() + self.missing.len();
@@ -159,6 +186,10 @@ impl FlowStatus {
             let (count, list) = match state {
                 PartitionState::Stopped(_) => (&mut totals.stopped, &mut notable),
                 state if !state.is_ordinary() => (&mut totals.other, &mut waiting),
+                PartitionState::CaughtUp => {
+                    totals.caught_up += 1;
+                    continue;
+                }
                 _ => continue,
             };
             *count += 1;
@@ -168,14 +199,28 @@ impl FlowStatus {
         }
         notable.extend(waiting);
         notable.truncate(NOTABLE_MAX);
-        for (_, row) in self.partitions.values() {
+        let mut furthest: Vec<(&str, &PartitionReport)> = Vec::with_capacity(NOTABLE_MAX + 1);
+        for (name, row) in self.partitions.values() {
             totals.lag += row.lag;
             if row.lag > 0 && row.newest_timestamp >= 0 {
                 totals.lag_ms = totals.lag_ms.max(wall_ms - row.newest_timestamp);
             }
             add(&mut totals.progress, &row.progress);
+            if row.lag > 0 && row.state == PartitionState::Copying {
+                let at = furthest.partition_point(|(_, before)| before.lag >= row.lag);
+                if at < NOTABLE_MAX {
+                    furthest.insert(at, (name, row));
+                    furthest.truncate(NOTABLE_MAX);
+                }
+            }
         }
-        FlowReport { name: self.name.clone(), state: self.state.clone(), totals, notable }
+        let behind = |(name, row): (&str, &PartitionReport)| Behind {
+            partition: name.to_owned(),
+            lag: row.lag,
+            lag_ms: (row.newest_timestamp >= 0).then(|| wall_ms - row.newest_timestamp),
+        };
+        let furthest = furthest.into_iter().map(behind).collect();
+        FlowReport { name: self.name.clone(), state: self.state.clone(), totals, notable, furthest }
     }
 }
 
@@ -192,18 +237,23 @@ fn add(sum: &mut super::partition::Progress, one: &super::partition::Progress) {
 }
 
 impl Flow {
-    /// Connects to both clusters and checks that they are two.
-    pub(crate) async fn connect(settings: FlowSettings, directory: &Directory) -> Result<Self, FlowError> {
+    /// Connects to both clusters and checks that they are two. Without `give_up` it tries for ever. Each of the two
+    /// drops its `tried` after the first attempt.
+    pub(crate) async fn connect(
+        settings: FlowSettings,
+        directory: &Directory,
+        status: Rc<RefCell<FlowStatus>>,
+        give_up: Option<Duration>,
+        tried: watch::Receiver<()>,
+    ) -> Result<Self, FlowError> {
         let name: Arc<str> = settings.name().into();
         let source = cluster(&settings.source);
         let target = cluster(&settings.target);
-        let deadline = Instant::now() + START_PATIENCE;
-        let (from, to) = tokio::join!(source.bootstrap(deadline), target.bootstrap(deadline));
-        let (from, to) = match (from, to) {
-            (Ok(from), Ok(to)) => (from, to),
-            (Err(from), Err(to)) => return Err(FlowError::Clusters(from, to)),
-            (from, to) => (from?, to?),
-        };
+        let deadline = give_up.map(|patience| Instant::now() + patience);
+        let other = tried.clone();
+        let reached =
+            both(source.bootstrap(deadline, move || drop(tried)), target.bootstrap(deadline, move || drop(other)));
+        let (from, to) = reached.await?;
         if let (Some(a), Some(b)) = (&from.cluster_id, &to.cluster_id)
             && a == b
         {
@@ -216,7 +266,7 @@ impl Flow {
         for (alias, snapshot) in [(&settings.source.alias, &from), (&settings.target.alias, &to)] {
             discovery::publish(directory, alias.as_str(), snapshot);
         }
-        let status = FlowStatus { name: name.to_string(), state: "connected".into(), ..FlowStatus::default() };
+        status.borrow_mut().state = "connected".into();
         Ok(Self {
             name,
             source_cluster_id: from.cluster_id.clone().unwrap_or_default(),
@@ -224,16 +274,12 @@ impl Flow {
             source,
             target,
             settings,
-            status: Rc::new(RefCell::new(status)),
+            status,
         })
     }
 
     pub(crate) fn name(&self) -> &str {
         &self.name
-    }
-
-    pub(crate) fn status(&self) -> Rc<RefCell<FlowStatus>> {
-        self.status.clone()
     }
 
     /// What a run would create and copy, without doing it.
@@ -329,7 +375,7 @@ impl Flow {
         };
         drop(running);
         // The committer ends when its offers do; its last commits go out before the lease's connections close.
-        let _ = tokio::time::timeout(Duration::from_secs(2), committer).await;
+        let _ = timeout(Duration::from_secs(2), committer).await;
         lease_stop.cancel();
         let _ = driver.await;
         ended?;
@@ -443,6 +489,32 @@ impl Flow {
             stop: CancellationToken::new(),
         }
     }
+}
+
+/// What both clusters say. Once one cannot be reached, the other has a second to fail too, so that both are named.
+async fn both<T>(
+    source: impl Future<Output = Result<T, ClientError>>,
+    target: impl Future<Output = Result<T, ClientError>>,
+) -> Result<(T, T), FlowError> {
+    let (mut source, mut target) = (pin!(source), pin!(target));
+    let (from, to) = tokio::select! {
+        biased;
+        from = &mut source => match from {
+            Ok(from) => (Ok(from), target.await),
+            Err(error) => match timeout(SECOND_FAILURE, target).await {
+                Ok(Err(other)) => return Err(FlowError::Clusters(error, other)),
+                _ => return Err(error.into()),
+            },
+        },
+        to = &mut target => match to {
+            Ok(to) => (source.await, Ok(to)),
+            Err(error) => match timeout(SECOND_FAILURE, source).await {
+                Ok(Err(other)) => return Err(FlowError::Clusters(other, error)),
+                _ => return Err(error.into()),
+            },
+        },
+    };
+    Ok((from?, to?))
 }
 
 fn cluster(settings: &ClusterSettings) -> Cluster {
