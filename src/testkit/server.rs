@@ -33,6 +33,8 @@ pub struct EmbeddedCluster {
 struct Listener {
     port: u16,
     task: Option<JoinHandle<()>>,
+    /// Told to end; the port is free once it did.
+    ending: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
@@ -91,7 +93,7 @@ impl EmbeddedCluster {
         let port = listener.local_addr()?.port();
         self.shared.cluster.borrow_mut().set_address(node, "127.0.0.1", port);
         let task = tokio::task::spawn_local(accept(self.shared.clone(), node, listener));
-        self.listeners.borrow_mut().insert(node, Listener { port, task: Some(task) });
+        self.listeners.borrow_mut().insert(node, Listener { port, task: Some(task), ending: None });
         Ok(())
     }
 
@@ -118,8 +120,11 @@ impl EmbeddedCluster {
 
     /// Stops a node hard: its port and all of its connections close, the logs stay.
     pub fn stop_node(&self, node: i32) {
-        if let Some(task) = self.listeners.borrow_mut().get_mut(&node).and_then(|listener| listener.task.take()) {
+        if let Some(listener) = self.listeners.borrow_mut().get_mut(&node)
+            && let Some(task) = listener.task.take()
+        {
             task.abort();
+            listener.ending = Some(task);
         }
         self.with(|cluster, now| cluster.stop_node(now, node));
     }
@@ -129,6 +134,11 @@ impl EmbeddedCluster {
     /// # Errors
     /// If the port is taken meanwhile.
     pub async fn start_node(&self, node: i32) -> io::Result<()> {
+        let ending = self.listeners.borrow_mut().get_mut(&node).and_then(|listener| listener.ending.take());
+        if let Some(task) = ending {
+            // Being aborted is an error to whoever waits; that it ended is all we want to know.
+            let _aborted = task.await;
+        }
         self.with(|cluster, now| cluster.start_node(now, node));
         match self.port(node) {
             Some(port) => self.listen(node, port).await,

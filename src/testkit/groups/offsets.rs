@@ -83,9 +83,14 @@ impl GroupCoordinator {
                         .with_error_code(code),
                 );
             }
-            answer
-                .topics
-                .push(OffsetCommitResponseTopic::default().with_name(topic.name.clone()).with_partitions(partitions));
+            // A topic that is listed twice is answered once.
+            match answer.topics.iter_mut().find(|known| known.name == topic.name) {
+                Some(known) => known.partitions.append(&mut partitions),
+                None => {
+                    let one = OffsetCommitResponseTopic::default().with_name(topic.name.clone());
+                    answer.topics.push(one.with_partitions(partitions));
+                }
+            }
         }
         answer
     }

@@ -49,18 +49,20 @@ pub struct Refused {
     pub code: ErrorCode,
     /// The records at fault by their number in the batch (Produce 8 and newer).
     pub records: Vec<(i32, &'static str)>,
-    /// The text of the answer (Produce 8 and newer).
+    /// What is wrong. Brokers say it (Produce 8 and newer) only beside [`Self::records`].
     pub message: Option<&'static str>,
+    /// Refused as late as at the log: the answer then names the log's start.
+    pub by_log: bool,
 }
 
 impl From<ErrorCode> for Refused {
     fn from(code: ErrorCode) -> Self {
-        Self { code, records: Vec::new(), message: None }
+        Self { code, records: Vec::new(), message: None, by_log: false }
     }
 }
 
 fn refuse(code: ErrorCode, message: &'static str) -> Refused {
-    Refused { code, records: Vec::new(), message: Some(message) }
+    Refused { code, records: Vec::new(), message: Some(message), by_log: false }
 }
 
 /// The one batch of a partition's entry in a produce request.
@@ -100,6 +102,20 @@ impl Log {
     /// # Errors
     /// [`Refused`]; nothing was changed.
     pub(crate) fn append(
+        &mut self,
+        batch: &Batch,
+        rules: &AppendRules,
+        wall_ms: i64,
+        leader_epoch: i32,
+    ) -> Result<Appended, Refused> {
+        self.try_append(batch, rules, wall_ms, leader_epoch).map_err(|refused| {
+            // Kafka takes these three for the client's own fault and does not look at the log any more.
+            let early = [ErrorCode::CORRUPT_MESSAGE, ErrorCode::MESSAGE_TOO_LARGE, ErrorCode::RECORD_LIST_TOO_LARGE];
+            Refused { by_log: !early.contains(&refused.code), ..refused }
+        })
+    }
+
+    fn try_append(
         &mut self,
         batch: &Batch,
         rules: &AppendRules,
@@ -183,7 +199,7 @@ fn check_records(batch: &Batch, rules: &AppendRules, wall_ms: i64) -> Result<i64
     if header.is_log_append_time() && refuses_bit {
         let records = (0..header.records_count).map(|index| (index, "log append time must not be set")).collect();
         let message = Some("one or more records have a timestamp type that clients must not set");
-        return Err(Refused { code: ErrorCode::INVALID_TIMESTAMP, records, message });
+        return Err(Refused { code: ErrorCode::INVALID_TIMESTAMP, records, message, by_log: true });
     }
     let Ok(records) = records(batch) else {
         // Compressed: what the header says of the records is all that is known.
@@ -203,7 +219,7 @@ fn check_records(batch: &Batch, rules: &AppendRules, wall_ms: i64) -> Result<i64
     }
     if !without_key.is_empty() {
         let message = Some("one or more records have been rejected");
-        return Err(Refused { code: ErrorCode::INVALID_RECORD, records: without_key, message });
+        return Err(Refused { code: ErrorCode::INVALID_RECORD, records: without_key, message, by_log: true });
     }
     check_timestamps(times.iter().copied(), rules, wall_ms)?;
     if header.is_log_append_time() {
@@ -232,7 +248,7 @@ fn check_timestamps(
         return Ok(());
     }
     let message = Some("one or more records have been rejected due to invalid timestamp");
-    Err(Refused { code: ErrorCode::INVALID_TIMESTAMP, records, message })
+    Err(Refused { code: ErrorCode::INVALID_TIMESTAMP, records, message, by_log: true })
 }
 
 /// The batch as it is stored: offsets, leader epoch and time are the broker's; the CRC changes only with a byte that

@@ -149,7 +149,9 @@ fn fate(
     if count == records.len() && new_horizon.is_none() {
         return Fate::Keep;
     }
-    let base_timestamp = new_horizon.unwrap_or(header.base_timestamp);
+    // Without a horizon the base becomes the time of the first record left.
+    let first_left = records.iter().zip(&left).find(|(_, left)| **left).map(|(record, _)| record.timestamp);
+    let base_timestamp = new_horizon.or(horizon).or(first_left).unwrap_or(header.base_timestamp);
     let mut rewritten = Vec::with_capacity(payload.len());
     for (record, _) in RawRecord::all(payload).zip(&left).filter(|(_, left)| **left) {
         record.write(&mut rewritten, header.base_timestamp.wrapping_sub(base_timestamp));

@@ -27,6 +27,8 @@ pub(in crate::testkit::engine) struct WaitingFetch {
     asked: Asked,
     context: Context,
     wanted: Vec<Wanted>,
+    /// Whether each of them was there when the request came: one that was not is told of, but hurries nothing.
+    known: Vec<bool>,
     limits: Limits,
     pub(in crate::testkit::engine) deadline: Instant,
 }
@@ -56,8 +58,12 @@ impl Cluster {
             read_committed: request.isolation_level == 1,
         };
         let wait = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
-        let waiting = WaitingFetch { asked: asked.clone(), context, wanted, limits, deadline: now + wait };
-        let is_overdue = wait.is_zero() || waiting.wanted.is_empty();
+        let exists = |wanted: &Wanted| {
+            wanted.topic.as_deref().is_some_and(|topic| self.topics.partition(topic, wanted.key.partition).is_some())
+        };
+        let known: Vec<bool> = wanted.iter().map(exists).collect();
+        let is_overdue = wait.is_zero() || !known.contains(&true);
+        let waiting = WaitingFetch { asked: asked.clone(), context, wanted, known, limits, deadline: now + wait };
         match self.finish_fetch(waiting, is_overdue) {
             Ok(answer) => Outcome::Answer(answer),
             Err(waiting) => Outcome::WaitFetch(waiting),
@@ -111,12 +117,12 @@ impl Cluster {
         let mut bytes: usize = 0;
         let mut is_urgent = is_overdue;
         let mut read = Vec::with_capacity(waiting.wanted.len());
-        for wanted in &waiting.wanted {
+        for (wanted, known) in waiting.wanted.iter().zip(&waiting.known) {
             let data = self.read_partition(&waiting.asked, wanted, waiting.limits, room, bytes == 0);
             let size = data.records.as_ref().map_or(0, Bytes::len);
             bytes = bytes.saturating_add(size);
             room = room.saturating_sub(size);
-            is_urgent |= data.error_code != 0 || data.diverging_epoch.epoch >= 0;
+            is_urgent |= (data.error_code != 0 && *known) || data.diverging_epoch.epoch >= 0;
             read.push(data);
         }
         if !is_urgent && bytes < waiting.limits.bytes_min {

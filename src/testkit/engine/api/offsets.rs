@@ -16,10 +16,12 @@ use kafka_protocol::messages::offset_for_leader_epoch_response::{
 use kafka_protocol::messages::{
     DeleteRecordsRequest, DescribeProducersRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest,
 };
+use kafka_protocol::protocol::StrBytes;
 
 use super::Asked;
 use super::fetch::check_epoch;
 use crate::protocol::ErrorCode;
+use crate::testkit::BrokerVersion;
 use crate::testkit::engine::Cluster;
 use crate::testkit::engine::topics::Partition;
 
@@ -146,7 +148,12 @@ impl Cluster {
                         });
                         answer.with_active_producers(producers.collect())
                     }
-                    Err(code) => answer.with_error_code(code.0),
+                    Err(code) => {
+                        let speaks = self.version > BrokerVersion::V2_8_2;
+                        let message =
+                            speaks.then(|| StrBytes::from_static_str("this broker does not lead the partition"));
+                        answer.with_error_code(code.0).with_error_message(message)
+                    }
                 }
             });
             TopicResponse::default().with_partitions(partitions.collect()).with_name(topic.name)

@@ -255,13 +255,18 @@ impl Cluster {
                 .with_log_append_time_ms(appended.log_append_time)
                 .with_log_start_offset(partition.map_or(-1, |partition| partition.log.start_offset())),
             Err(refused) => {
+                let start = partition.filter(|_| refused.by_log).map_or(-1, |partition| partition.log.start_offset());
                 let mut answer = answer
                     .with_error_code(refused.code.0)
                     .with_base_offset(-1)
                     .with_log_append_time_ms(-1)
-                    .with_log_start_offset(-1);
+                    .with_log_start_offset(start);
                 if asked.version >= 8 {
-                    answer.error_message = refused.message.map(StrBytes::from_static_str);
+                    let message = match refused.code {
+                        ErrorCode::INVALID_TXN_STATE => Some("the partition is not part of the transaction"),
+                        _ => refused.message.filter(|_| !refused.records.is_empty()),
+                    };
+                    answer.error_message = message.map(StrBytes::from_static_str);
                     answer.record_errors = refused
                         .records
                         .into_iter()
