@@ -217,16 +217,20 @@ impl<'a> Run<'a> {
         self.broker.clean(topic);
     }
 
-    /// Asks again until the answer will do; leaves no trace.
+    /// Asks again until the answer will do, which comes back; leaves no trace.
     pub(super) fn wait_until<R: Request<Response: Debug>>(
         &mut self,
         what: &str,
         version: i16,
         request: &R,
         enough: impl Fn(&R::Response) -> bool,
-    ) {
+    ) -> R::Response {
         let end = Instant::now() + DEADLINE;
-        while !enough(&self.quiet(version, request)) {
+        loop {
+            let answer = self.quiet(version, request);
+            if enough(&answer) {
+                return answer;
+            }
             assert!(Instant::now() < end, "not within {DEADLINE:?}: {what}");
             std::thread::sleep(PAUSE);
         }
@@ -334,10 +338,9 @@ impl<'a> Run<'a> {
 
     /// A producer id of the broker's own, called `<name>` from now on.
     pub(super) fn producer_id(&mut self, name: &str) -> i64 {
-        let answer = self.quiet(
-            1,
-            &InitProducerIdRequest::default().with_transactional_id(None).with_transaction_timeout_ms(60_000),
-        );
+        let request = InitProducerIdRequest::default().with_transactional_id(None).with_transaction_timeout_ms(60_000);
+        // A broker that has no block of ids yet says 14.
+        let answer = self.wait_until("producer ids are there", 1, &request, |answer| answer.error_code != 14);
         assert_eq!(answer.error_code, 0, "a producer id for anybody");
         self.name(answer.producer_id.0, name);
         answer.producer_id.0

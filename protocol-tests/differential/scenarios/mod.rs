@@ -23,6 +23,7 @@ const fn every(name: &'static str, play: fn(&mut Run<'_>)) -> Scenario {
 const ALL: &[Scenario] = &[
     every("s9_versions", fetching::versions),
     every("s1_target_keeps", storing::target_keeps),
+    every("s1_recompressed", storing::recompressed),
     every("s2_identity", sequences::identity),
     Scenario { since: Version::V3_9_2, ..every("s2_expiry", sequences::expiry) },
     every("s3_epochs", sequences::epochs),
@@ -36,6 +37,7 @@ const ALL: &[Scenario] = &[
     every("s10_sessions", fetching::sessions),
     every("s10_recreated", fetching::recreated),
     every("s11_producers", offsets::producers),
+    Scenario { until: Version::V2_8_2, ..every("s12_no_identity", storing::no_identity) },
     Scenario { until: Version::V2_8_2, ..every("s12_formats", storing::formats) },
     every("s13_lease", groups::lease),
     every("z_restart", sequences::restart),

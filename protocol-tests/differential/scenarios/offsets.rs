@@ -100,7 +100,7 @@ pub(super) fn producers(run: &mut Run<'_>) {
     run.call("unknown topic", 0, &describe_producers("s11-nowhere"));
     if run.version > Version::V2_8_2 {
         run.produce("dated 2019", "s11-producers", &Batch::of(1, 1_546_300_800_000).by(1102, 0, 0));
-        run.pause(Duration::from_millis(1500));
+        run.pause(Duration::from_millis(1100));
         run.call("the one of 2019 expired", 0, &describe_producers("s11-producers"));
     }
 }

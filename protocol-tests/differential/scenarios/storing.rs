@@ -15,13 +15,12 @@ const PID: i64 = (1 << 62) + 1000;
 
 pub(super) fn target_keeps(run: &mut Run<'_>) {
     let time = run.base;
-    run.title("topics that keep the batch, and topics that do not");
+    run.title("topics that keep the batch");
     run.topic("s1-plain", 1, &[]);
     run.topic("s1-append", 1, &[("message.timestamp.type", "LogAppendTime")]);
-    run.topic("s1-uncompressed", 1, &[("compression.type", "uncompressed")]);
     run.topic("s1-gzip", 1, &[("compression.type", "gzip")]);
     let batch = |pid: i64| Batch::of(3, time).by(PID + pid, 0, 0);
-    for topic in ["s1-plain", "s1-append", "s1-uncompressed"] {
+    for topic in ["s1-plain", "s1-append"] {
         run.produce("uncompressed", topic, &batch(0));
         run.produce("gzip", topic, &batch(1).gzip());
         run.produce("zstd", topic, &batch(2).zstd());
@@ -69,7 +68,6 @@ pub(super) fn target_keeps(run: &mut Run<'_>) {
         ("wrong checksum", next().with(|batch| batch.crc = Some(1))),
         ("codec 5", next().with(|batch| batch.attributes |= 5)),
         ("transactional without transactional id", next().with(|batch| batch.attributes |= TRANSACTIONAL)),
-        ("codec bits say gzip, payload does not", next().with(|batch| batch.attributes |= 1)),
     ];
     for (label, batch) in refused {
         run.produce(label, "s1-refused", &batch);
@@ -106,21 +104,45 @@ pub(super) fn target_keeps(run: &mut Run<'_>) {
     run.produce("not larger", "s1-small", &Batch::of(5, time));
 }
 
+/// S1: what takes a codec: topics of another one, and payloads that cannot be opened.
+pub(super) fn recompressed(run: &mut Run<'_>) {
+    let time = run.base;
+    run.title("a topic of another codec");
+    run.topic("s1-uncompressed", 1, &[("compression.type", "uncompressed")]);
+    let batch = |pid: i64| Batch::of(3, time).by(PID + pid, 0, 0);
+    run.produce("gzip", "s1-uncompressed", &batch(1).gzip());
+    run.produce("zstd", "s1-uncompressed", &batch(2).zstd());
+    run.log("stored", "s1-uncompressed", 0);
+    run.title("codec bits say gzip, the payload does not");
+    run.topic("s1-garbled", 1, &[]);
+    run.produce("refused", "s1-garbled", &batch(3).with(|batch| batch.attributes |= 1));
+    run.title("thinned batches whose delta is patched");
+    run.topic("s5-uncompressed", 1, &[("compression.type", "uncompressed")]);
+    run.produce("zstd", "s1-garbled", &patched(4, time).zstd());
+    run.produce("zstd, to a topic of another codec", "s5-uncompressed", &patched(6, time).zstd());
+    run.log("rebuilt without holes", "s5-uncompressed", 0);
+}
+
+/// Offsets 0, 2 and 4 of a batch of five.
+fn thin(pid: i64, time: i64) -> Batch {
+    let records: Vec<Record> = [0, 2, 4].map(|at| Record::new(at, &format!("k{at}"), "v")).to_vec();
+    Batch::holding(&records, time).by(PID + pid, 0, 0).with(|batch| batch.last_offset_delta = 4)
+}
+
+fn patched(pid: i64, time: i64) -> Batch {
+    thin(pid, time).with(|batch| batch.last_offset_delta = 2)
+}
+
 /// S5: batches as a cleaned log holds them, sent to a target.
 pub(super) fn thinned(run: &mut Run<'_>) {
     let time = run.base;
     run.title("a batch that lost records, as it is and with its delta patched");
     run.topic("s5-plain", 1, &[]);
-    run.topic("s5-uncompressed", 1, &[("compression.type", "uncompressed")]);
-    let records: Vec<Record> = [0, 2, 4].map(|at| Record::new(at, &format!("k{at}"), "v")).to_vec();
-    let thin = |pid: i64| Batch::holding(&records, time).by(PID + pid, 0, 0).with(|batch| batch.last_offset_delta = 4);
-    let patched = |pid: i64| thin(pid).with(|batch| batch.last_offset_delta = 2);
-    run.produce("as it is", "s5-plain", &thin(1));
-    run.produce("as it is, zstd", "s5-plain", &thin(2).zstd());
-    run.produce("patched: wrong inner offsets are kept", "s5-plain", &patched(3));
-    run.produce("patched, zstd", "s5-plain", &patched(4).zstd());
-    run.produce("as it is, to a topic of another codec", "s5-uncompressed", &thin(5).zstd());
-    run.produce("patched, to a topic of another codec", "s5-uncompressed", &patched(6).zstd());
+    run.topic("s5-other", 1, &[("compression.type", "uncompressed")]);
+    run.produce("as it is", "s5-plain", &thin(1, time));
+    run.produce("as it is, zstd", "s5-plain", &thin(2, time).zstd());
+    run.produce("patched: wrong inner offsets are kept", "s5-plain", &patched(3, time));
+    run.produce("as it is, to a topic of another codec", "s5-other", &thin(5, time).zstd());
     run.title("an empty batch");
     let empty = Batch::holding(&[], -1).by(PID + 7, 0, 0).with(|batch| batch.last_offset_delta = 0);
     run.produce("count 0", "s5-plain", &empty);
@@ -128,7 +150,6 @@ pub(super) fn thinned(run: &mut Run<'_>) {
     let tombstone = vec![Record { value: None, ..Record::new(0, "k", "") }];
     run.produce("accepted", "s5-plain", &Batch::holding(&tombstone, time).by(PID + 8, 0, 0));
     run.log("stored", "s5-plain", 0);
-    run.log("stored", "s5-uncompressed", 0);
 }
 
 /// S5: what the cleaner leaves.
@@ -165,6 +186,17 @@ pub(super) fn cleaned(run: &mut Run<'_>) {
     run.ends("ends", "s5-cleaned");
 }
 
+/// S12: an old format cannot carry an identity.
+pub(super) fn no_identity(run: &mut Run<'_>) {
+    let time = run.base;
+    for (topic, format) in [("s12-v1-id", "0.10.2"), ("s12-v0-id", "0.9.0")] {
+        run.title(&format!("message.format.version {format}"));
+        run.topic(topic, 1, &[("message.format.version", format)]);
+        run.produce("with a producer", topic, &Batch::of(2, time).by(PID, 0, 0));
+        run.produce("without", topic, &Batch::of(2, time));
+    }
+}
+
 /// S12: topics of old message formats.
 pub(super) fn formats(run: &mut Run<'_>) {
     let time = run.base;
@@ -173,7 +205,6 @@ pub(super) fn formats(run: &mut Run<'_>) {
         run.topic(topic, 1, &[("message.format.version", format)]);
         run.produce("two records", topic, &Batch::of(2, time));
         run.produce("two records, gzip", topic, &Batch::of(2, time).gzip());
-        run.produce("with a producer", topic, &Batch::of(2, time).by(PID, 0, 0));
         for version in [4, 11, 12] {
             run.fetch_records("stored", version, &fetch(topic, 0));
         }
