@@ -9,6 +9,7 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
 mod builder;
+pub mod compression;
 mod crc;
 mod fate;
 mod header;
