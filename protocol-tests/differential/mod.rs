@@ -22,7 +22,7 @@
 //! | 0.7 `log_append_time` of a duplicate, S2 identity and sequences | `s2_identity` |
 //! | 0.8 S7 (d) self-coordinated transactions | `s7_own_transactions` |
 //! | S1 what is kept of a batch, refusals, timestamps | `s1_target_keeps` |
-//! | S1 topics of another codec, S5 patched batches | `s1_recompressed` (real brokers only, see [`GAPS`]) |
+//! | S1 topics of another codec, S5 patched batches | `s1_recompressed` |
 //! | S1 sizes by codec | not here: codecs differ in bytes between implementations |
 //! | S3 epochs | `s3_epochs` |
 //! | S4 throughput of lanes, S7 (a) speed | measurements, not answers |
@@ -66,10 +66,7 @@ const SWEEP: &str = "producer.id.expiration.check.interval.ms=500";
 const NO_VERIFICATION: &str = "transaction.partition.verification.enable=false";
 
 /// Scenarios that the embedded broker cannot play yet, and what it lacks. One that it can must leave the list.
-const GAPS: &[(&str, &str)] = &[
-    ("s1_recompressed", "codecs: it neither opens nor writes compressed payloads"),
-    ("s12_formats", "conversion of batches to the formats 0 and 1"),
-];
+const GAPS: &[(&str, &str)] = &[("s12_formats", "conversion of batches to the formats 0 and 1")];
 
 struct RealBroker(Cluster);
 

@@ -304,6 +304,10 @@ impl<'a> Run<'a> {
 
     /// After a restart the partition has its leader again.
     pub(super) fn await_leader(&mut self, topic: &str) {
+        // ZooKeeper's broker leads before it knows that the topic exists.
+        self.wait_until("topic is known", 10, &metadata(topic), |answer| {
+            answer.topics.iter().all(|one| one.error_code == 0 && one.partitions.iter().all(|one| one.error_code == 0))
+        });
         self.wait_until("topic is led", 5, &list_offsets(topic, 0..1, -1), |answer| {
             answer.topics[0].partitions[0].error_code == 0
         });

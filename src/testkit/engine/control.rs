@@ -155,6 +155,9 @@ impl Cluster {
                 partition.lead(next);
             } else {
                 partition.leader = None;
+                // A quorum of controllers writes down that nobody leads; the controller of ZooKeeper does not.
+                partition.leader_epoch =
+                    partition.leader_epoch.saturating_add(i32::from(self.version > BrokerVersion::V2_8_2));
             }
         }
         self.restart_coordinators(now);

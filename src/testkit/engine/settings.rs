@@ -341,6 +341,7 @@ impl BrokerConfigs {
                 compacted: policies.contains(&"compact"),
                 timestamp_before_max_ms: number("message.timestamp.before.max.ms", i64::MAX).min(difference),
                 timestamp_after_max_ms: number("message.timestamp.after.max.ms", i64::MAX).min(difference),
+                codec: value("compression.type").as_deref().and_then(topic_codec),
                 old_format: format.as_deref().and_then(old_format),
             },
             deletes: policies.contains(&"delete"),
@@ -368,6 +369,11 @@ fn codec(name: &str) -> Option<Codec> {
         "zstd" => Codec::Zstd,
         _ => return None,
     })
+}
+
+/// Of a topic that does not keep its producers' codecs.
+fn topic_codec(name: &str) -> Option<Codec> {
+    if name == "uncompressed" { Some(Codec::None) } else { codec(name) }
 }
 
 /// The magic byte that a `message.format.version` below 0.11 stands for.

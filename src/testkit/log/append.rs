@@ -4,6 +4,8 @@
 
 use bytes::Bytes;
 
+use super::compact::uncompressed;
+use super::contents::{RawRecord, packed, plain};
 use super::producers::Candidate;
 use super::{Log, Stored, with_crc};
 use crate::batch::{Batch, BatchHeader, Codec, Entry, HEADER_LEN, WalkFault, records, walk};
@@ -27,6 +29,8 @@ pub struct AppendRules {
     pub timestamp_before_max_ms: i64,
     /// How far in the future it may be, in milliseconds.
     pub timestamp_after_max_ms: i64,
+    /// `compression.type`; `None` keeps the producer's.
+    pub codec: Option<Codec>,
     /// `message.format.version` of 2.8.2 below 0.11: 0 or 1.
     pub old_format: Option<i8>,
 }
@@ -123,7 +127,8 @@ impl Log {
         leader_epoch: i32,
     ) -> Result<Appended, Refused> {
         check_header(batch, rules)?;
-        let max_timestamp = check_records(batch, rules, wall_ms)?;
+        let payload = plain(batch).ok_or(ErrorCode::UNKNOWN_SERVER_ERROR)?;
+        let max_timestamp = check_records(&uncompressed(batch, &payload), rules, wall_ms)?;
         if batch.bytes.len() > rules.segment_bytes {
             return Err(ErrorCode::RECORD_LIST_TOO_LARGE.into());
         }
@@ -142,7 +147,8 @@ impl Log {
             return Ok(Appended { base_offset: known.base_offset, log_append_time, is_duplicate: true });
         }
         let base_offset = self.end_offset;
-        let stored = stamp(batch, rules, max_timestamp, base_offset, wall_ms, leader_epoch);
+        let recoded = recode(batch, &payload, rules)?;
+        let stored = stamp(recoded.as_ref().unwrap_or(batch), rules, max_timestamp, base_offset, wall_ms, leader_epoch);
         let timestamp = stored.max_timestamp;
         self.push(stored);
         if self.epochs.latest().is_none_or(|latest| latest < leader_epoch) {
@@ -201,11 +207,7 @@ fn check_records(batch: &Batch, rules: &AppendRules, wall_ms: i64) -> Result<i64
         let message = Some("one or more records have a timestamp type that clients must not set");
         return Err(Refused { code: ErrorCode::INVALID_TIMESTAMP, records, message, by_log: true });
     }
-    let Ok(records) = records(batch) else {
-        // Compressed: what the header says of the records is all that is known.
-        check_timestamps([(0, header.max_timestamp)], rules, wall_ms)?;
-        return Ok(header.max_timestamp);
-    };
+    let records = records(batch).map_err(|_| ErrorCode::INVALID_RECORD)?;
     let mut times = Vec::new();
     let mut without_key = Vec::new();
     for (index, record) in (0..).zip(records) {
@@ -251,6 +253,41 @@ fn check_timestamps(
     Err(Refused { code: ErrorCode::INVALID_TIMESTAMP, records, message, by_log: true })
 }
 
+/// The batch built anew for a topic of another codec, its records numbered without gaps. A compressed batch that stays
+/// as it is must be numbered so already; of an uncompressed one brokers do not look (broker-experiments, S5).
+fn recode(batch: &Batch, payload: &[u8], rules: &AppendRules) -> Result<Option<Batch>, Refused> {
+    let sent = batch.header;
+    let codec = rules.codec.unwrap_or(sent.codec());
+    if codec == sent.codec() {
+        let gapless = (0..).zip(RawRecord::all(payload)).all(|(at, record)| record.offset_delta() == Some(at));
+        return if codec == Codec::None || gapless { Ok(None) } else { Err(ErrorCode::UNKNOWN_SERVER_ERROR.into()) };
+    }
+    let mut renumbered = Vec::with_capacity(payload.len());
+    for (at, record) in (0..).zip(RawRecord::all(payload)) {
+        record.write_as(&mut renumbered, at).ok_or(ErrorCode::INVALID_RECORD)?;
+    }
+    let payload = packed(codec, renumbered).ok_or(ErrorCode::UNKNOWN_SERVER_ERROR)?;
+    let header = BatchHeader {
+        attributes: (sent.attributes & MEANT_BITS & !CODEC_BITS) | i16::from(codec_id(codec)),
+        batch_length: i32::try_from(payload.len().saturating_add(HEADER_LEN - 12)).unwrap_or(i32::MAX),
+        ..sent
+    };
+    let bytes = with_crc(header, &payload);
+    let header = BatchHeader::parse(&bytes).ok_or(ErrorCode::UNKNOWN_SERVER_ERROR)?;
+    Ok(Some(Batch { header, bytes }))
+}
+
+fn codec_id(codec: Codec) -> u8 {
+    match codec {
+        Codec::None => 0,
+        Codec::Gzip => 1,
+        Codec::Snappy => 2,
+        Codec::Lz4 => 3,
+        Codec::Zstd => 4,
+        Codec::Unknown(id) => id,
+    }
+}
+
 /// The batch as it is stored: offsets, leader epoch and time are the broker's; the CRC changes only with a byte that
 /// it covers.
 fn stamp(
@@ -280,6 +317,7 @@ fn stamp(
     Stored { base_offset, last_offset: header.last_offset(), max_timestamp: header.max_timestamp, magic: 2, bytes }
 }
 
+const CODEC_BITS: i16 = 0x07;
 const LOG_APPEND_TIME_BIT: i16 = 0x08;
 /// Codec, transactional, control, delete horizon.
 const MEANT_BITS: i16 = 0x77;

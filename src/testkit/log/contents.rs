@@ -2,7 +2,11 @@
 
 use bytes::Bytes;
 
+use crate::batch::compression::{compress, decompress};
 use crate::batch::{Batch, Codec};
+
+/// Largest payload that is opened: more than any topic of a test takes.
+const PLAIN_BYTES_MAX: usize = 128 << 20;
 
 /// Zigzag varint; `None` if it is cut off or longer than 64 bits.
 fn take_long(rest: &mut &[u8]) -> Option<i64> {
@@ -31,7 +35,7 @@ fn put_long(into: &mut Vec<u8>, value: i64) {
 pub(super) fn plain(batch: &Batch) -> Option<Bytes> {
     match batch.header.codec() {
         Codec::None => Some(batch.bytes.slice_ref(batch.payload())),
-        _ => None,
+        codec => decompress(codec, batch.payload(), PLAIN_BYTES_MAX).ok().map(Bytes::from),
     }
 }
 
@@ -39,7 +43,7 @@ pub(super) fn plain(batch: &Batch) -> Option<Bytes> {
 pub(super) fn packed(codec: Codec, payload: Vec<u8>) -> Option<Bytes> {
     match codec {
         Codec::None => Some(payload.into()),
-        _ => None,
+        codec => compress(codec, &payload).ok().map(Bytes::from),
     }
 }
 
@@ -71,6 +75,23 @@ impl<'a> RawRecord<'a> {
         record = fields;
         let timestamp_delta = take_long(&mut record)?;
         Some(Self { whole, attributes: *attributes, timestamp_delta, rest: record })
+    }
+
+    pub(super) fn offset_delta(&self) -> Option<i64> {
+        take_long(&mut &*self.rest)
+    }
+
+    /// Appends the record as the `at`-th of its batch; `None` if it cannot be read.
+    pub(super) fn write_as(&self, into: &mut Vec<u8>, at: i64) -> Option<()> {
+        let mut rest = self.rest;
+        take_long(&mut rest)?;
+        let mut record = vec![self.attributes];
+        put_long(&mut record, self.timestamp_delta);
+        put_long(&mut record, at);
+        record.extend_from_slice(rest);
+        put_long(into, i64::try_from(record.len()).ok()?);
+        into.extend_from_slice(&record);
+        Some(())
     }
 
     /// Appends the record with its timestamp counted from another base, `earlier_by` milliseconds before the old one.
