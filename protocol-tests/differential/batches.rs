@@ -154,7 +154,6 @@ impl Record {
 }
 
 fn varint(out: &mut BytesMut, value: i64) {
-    #[expect(clippy::cast_sign_loss, reason = "zigzag works on the bits")]
     let mut rest = ((value << 1) ^ (value >> 63)) as u64;
     while rest >= 0x80 {
         out.put_u8(u8::try_from(rest & 0x7f).expect("seven bits") | 0x80);
