@@ -1,5 +1,6 @@
 //! Arguments, logging, signals, exit codes. Decides nothing about copying.
 
+mod demo;
 mod panel;
 mod run;
 mod screen;
@@ -49,7 +50,7 @@ impl From<Exit> for ExitCode {
     arg_required_else_help = true,
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
-    override_usage = "towpath run [OPTIONS] <FILE>\n       towpath [OPTIONS] <FILE>"
+    override_usage = "towpath run [OPTIONS] <FILE>\n       towpath [OPTIONS] <FILE>\n       towpath demo [OPTIONS]"
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -73,6 +74,8 @@ enum Command {
     /// Run the flows of a MirrorMaker 2 file.
     #[command(visible_alias = "mm2")]
     Run(RunArguments),
+    /// See a mirror work: two Kafka clusters in this process, traffic, a kill -9, and a comparison of every record.
+    Demo(demo::DemoArguments),
 }
 
 #[derive(Debug, clap::Args)]
@@ -116,6 +119,10 @@ pub fn main() -> ExitCode {
             let screen = run.wants_screen() && arguments.log_format == LogFormat::Text && screen::possible();
             log_to_stderr(arguments.log_format, screen);
             run::run(&run, screen).into()
+        }
+        (Some(Command::Demo(demo)), _) => {
+            log_to_stderr(arguments.log_format, false);
+            demo::run(&demo).into()
         }
         // clap asks for one of them.
         (None, None) => Exit::Usage.into(),

@@ -58,7 +58,7 @@ impl Panel {
         self.flows.resize(reports.len(), Rates::default());
         let width = reports.iter().map(|report| report.name.chars().count()).max().unwrap_or(0).max("flow".len());
         let heading = format!(
-            "{:<width$}  {:<12} {:>10} {:>8} {:>12} {:>9} {:>12} {:>8} {:>7}",
+            "{:<width$}  {:<12} {:>10} {:>9} {:>12} {:>9} {:>12} {:>8} {:>7}",
             "flow", "state", "partitions", "caught up", "records/s", "MB/s", "behind", "behind s", "sealed"
         );
         let mut lines = vec![
@@ -77,7 +77,7 @@ impl Panel {
                 grouped(rates.records),
                 rates.bytes / 1e6,
                 grouped(totals.lag),
-                seconds_of(Some(totals.lag_ms)),
+                seconds_of((progress.records > 0).then_some(totals.lag_ms)),
                 report.sealed_share(),
             )));
         }
@@ -130,7 +130,7 @@ fn seconds_of(millis: Option<i64>) -> String {
 }
 
 /// `1234567.8` as `1 234 568`.
-trait Grouped {
+pub(super) trait Grouped {
     fn digits(self) -> String;
 }
 
@@ -140,13 +140,19 @@ impl Grouped for f64 {
     }
 }
 
+impl Grouped for u64 {
+    fn digits(self) -> String {
+        self.to_string()
+    }
+}
+
 impl Grouped for i64 {
     fn digits(self) -> String {
         self.to_string()
     }
 }
 
-fn grouped(number: impl Grouped) -> String {
+pub(super) fn grouped(number: impl Grouped) -> String {
     let digits = number.digits();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
     for (at, digit) in digits.chars().enumerate() {
@@ -201,10 +207,10 @@ mod tests {
 
     #[test]
     fn digits_stand_in_groups() {
-        assert_eq!(grouped(0), "0");
-        assert_eq!(grouped(999), "999");
-        assert_eq!(grouped(1_000), "1 000");
-        assert_eq!(grouped(-123_456), "-123 456");
+        assert_eq!(grouped(0_u64), "0");
+        assert_eq!(grouped(999_u64), "999");
+        assert_eq!(grouped(1_000_i64), "1 000");
+        assert_eq!(grouped(-123_456_i64), "-123 456");
         assert_eq!(grouped(1_234_567.8), "1 234 568");
     }
 }

@@ -1,0 +1,102 @@
+//! The same records under another codec: for batches that are written or read here, not for those that are forwarded.
+
+use bytes::Bytes;
+
+use super::compression::{self, CompressError, DecompressError};
+use super::crc::crc32c;
+use super::header::{CODEC_BITS, Codec, HEADER_LEN, LENGTH_OVERHEAD};
+use super::walk::Batch;
+
+/// A batch cannot be brought under another codec.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RecodeError {
+    /// Its payload cannot be opened.
+    #[error(transparent)]
+    Decompress(#[from] DecompressError),
+    /// Its payload cannot be packed.
+    #[error(transparent)]
+    Compress(#[from] CompressError),
+    /// It would be longer than its length field can say.
+    #[error("the batch would be longer than 2 GiB")]
+    TooLong,
+}
+
+/// `batch` with its payload under `codec`, everything else as it was; the CRC is computed anew. `limit` bounds the
+/// opened payload in bytes.
+///
+/// # Errors
+/// [`RecodeError`].
+pub fn recoded(batch: &Batch, codec: Codec, limit: usize) -> Result<Batch, RecodeError> {
+    let plain = compression::decompress(batch.header.codec(), batch.payload(), limit)?;
+    let payload = compression::compress(codec, &plain)?;
+    let size = HEADER_LEN.checked_add(payload.len()).ok_or(RecodeError::TooLong)?;
+    let mut header = batch.header;
+    header.attributes = header.attributes & !CODEC_BITS | codec_bits(codec);
+    let length = size.checked_sub(LENGTH_OVERHEAD).ok_or(RecodeError::TooLong)?;
+    header.batch_length = i32::try_from(length).map_err(|_| RecodeError::TooLong)?;
+    let mut bytes = Vec::with_capacity(size);
+    bytes.extend_from_slice(&header.to_bytes());
+    bytes.extend_from_slice(&payload);
+    header.crc = bytes.get(CRC_FROM..).map(crc32c).ok_or(RecodeError::TooLong)?;
+    if let Some(head) = bytes.get_mut(..HEADER_LEN) {
+        head.copy_from_slice(&header.to_bytes());
+    }
+    Ok(Batch { header, bytes: Bytes::from(bytes) })
+}
+
+fn codec_bits(codec: Codec) -> i16 {
+    match codec {
+        Codec::None => 0,
+        Codec::Gzip => 1,
+        Codec::Snappy => 2,
+        Codec::Lz4 => 3,
+        Codec::Zstd => 4,
+        Codec::Unknown(code) => i16::from(code) & CODEC_BITS,
+    }
+}
+
+/// The CRC covers a batch from its attributes on (`batch-forwarding.md` 1.1).
+const CRC_FROM: usize = 21;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::{BatchBuilder, Entry, records, walk};
+
+    fn plain() -> Batch {
+        let mut builder = BatchBuilder::new();
+        for number in 0..100 {
+            let value = format!("value {number}");
+            builder.push(1_000 + number, Some(b"key"), Some(value.as_bytes()), &[("h", None)]).unwrap();
+        }
+        batch(builder.build().unwrap())
+    }
+
+    fn batch(bytes: Bytes) -> Batch {
+        match walk(bytes).next() {
+            Some(Ok(Entry::Batch(batch))) => batch,
+            other => panic!("no batch: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_codec_and_back_is_the_same_batch() {
+        for codec in [Codec::None, Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd] {
+            let packed = batch(recoded(&plain(), codec, 1 << 20).unwrap().bytes);
+            assert_eq!(packed.header.codec(), codec);
+            packed.verify_crc().unwrap();
+            let opened = recoded(&packed, Codec::None, 1 << 20).unwrap();
+            assert_eq!(opened.bytes, plain().bytes, "{codec:?}");
+            assert_eq!(records(&opened).unwrap().filter_map(Result::ok).count(), 100);
+        }
+    }
+
+    #[test]
+    fn what_becomes_too_large_is_refused() {
+        let packed = recoded(&plain(), Codec::Zstd, 1 << 20).unwrap();
+        assert!(matches!(
+            recoded(&packed, Codec::None, 1000),
+            Err(RecodeError::Decompress(DecompressError::TooLarge { .. }))
+        ));
+    }
+}
