@@ -17,6 +17,8 @@ use crate::real::program::{Outcome, Running};
 /// Starting is given up after thirty seconds, and an attempt under way may take ten.
 const START_DEADLINE: Duration = Duration::from_secs(50);
 const AT_ONCE: Duration = Duration::from_secs(10);
+/// It takes seven seconds on an idle machine, in a debug build ten.
+const DEMO_DEADLINE: Duration = Duration::from_secs(90);
 
 fn towpath(arguments: &[&str], dir: &Path) -> Running {
     let mut command = Command::new(env!("CARGO_BIN_EXE_towpath"));
@@ -274,4 +276,45 @@ while True:
         let [http, tls] = ports[..] else { panic!("two ports expected: {said}") };
         Self { http, tls, _process: process }
     }
+}
+
+/// Runs `towpath demo` with a directory of its own for temporary files.
+fn demo(options: &[&str]) -> (Running, TempDir) {
+    let place = tempfile::tempdir().expect("the system has room for a directory");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_towpath"));
+    command.arg("demo").args(options).env("TMPDIR", place.path());
+    (Running::spawn(command), place)
+}
+
+fn assert_left_nothing(place: &TempDir) {
+    let left: Vec<_> = std::fs::read_dir(place.path()).expect("it is ours").collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn the_demo_survives_its_own_kill_and_finds_every_record() {
+    let (running, place) = demo(&["--records", "60000"]);
+
+    let outcome = running.wait(DEMO_DEADLINE).expect_success();
+
+    let row = |label: &str| {
+        let line = outcome.stdout.lines().find(|line| line.contains(label)).unwrap_or_else(|| panic!("{outcome}"));
+        line.rsplit("  ").next().unwrap_or_default().trim().to_owned()
+    };
+    assert_eq!(row("records found on west"), "60 000");
+    assert_eq!(row("lost, twice, out of order, changed"), "0, 0, 0, 0");
+    assert_eq!(row("batches that arrived as they were compressed"), "120 of 120");
+    assert_says(&outcome.stdout, &["kill -9", "Every record is on west once, in order, unchanged."]);
+    assert_left_nothing(&place);
+}
+
+#[test]
+fn a_demo_that_is_kept_answers_other_clients_until_it_is_interrupted() {
+    let (mut running, place) = demo(&["--records", "6000", "--keep"]);
+    running.wait_for_line("Ctrl-C ends everything", DEMO_DEADLINE);
+
+    running.terminate();
+
+    running.wait(AT_ONCE).expect_success();
+    assert_left_nothing(&place);
 }

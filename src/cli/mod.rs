@@ -88,6 +88,9 @@ struct RunArguments {
     /// On a terminal too, print a line of progress from time to time instead of showing the live screen.
     #[arg(long)]
     no_screen: bool,
+    /// Stop when stdin ends: for a program that starts this one and must not leave it behind.
+    #[arg(long, hide = true)]
+    while_stdin_open: bool,
     /// Print what would be created and copied, and do nothing.
     #[arg(long)]
     dry_run: bool,

@@ -54,6 +54,9 @@ pub(super) fn run(arguments: &RunArguments, screen: bool) -> Exit {
         if arguments.dry_run {
             return dry_run(supervisor).await;
         }
+        if arguments.while_stdin_open {
+            stop_with_stdin(stop.clone());
+        }
         // Before anything is locked or opened: a stop in the first moment is orderly too.
         match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
             (Ok(terminate), Ok(interrupt)) => {
@@ -119,6 +122,15 @@ async fn follow(supervisor: Supervisor, shown: Option<screen::Shown>) -> Exit {
 /// A line of the result. Whoever reads it may have gone; the exit code still tells.
 fn say(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
+}
+
+/// A thread, since reading from stdin blocks; it ends with the process.
+fn stop_with_stdin(stop: CancellationToken) {
+    std::thread::spawn(move || {
+        // To its end or to an error: either way nobody is there any more.
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        stop.cancel();
+    });
 }
 
 /// The first SIGTERM or SIGINT drains, the second ends at once.

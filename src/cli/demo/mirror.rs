@@ -80,9 +80,10 @@ impl MirrorProcess {
             Command::new(std::env::current_exe()?)
                 .arg("run")
                 .arg(self.properties())
-                .arg("--no-screen")
+                .args(["--no-screen", "--while-stdin-open"])
                 .env_remove("TOWPATH_LOG")
-                .stdin(Stdio::null())
+                // Closed by the system when this process ends, however it ends.
+                .stdin(Stdio::piped())
                 .stdout(Stdio::null())
                 .stderr(log)
                 .spawn()

@@ -32,7 +32,7 @@ use crate::os_error::Reason;
 const TOPIC: &str = "orders";
 const COPY: &str = "east.orders";
 const PARTITIONS: usize = 4;
-/// Bytes of all records kept at most: both clusters hold them in memory.
+/// Both clusters hold them in memory.
 const RECORDS_MAX: u64 = 1_000_000;
 /// The writer takes about this long, so that there is something to interrupt.
 const WRITING: Duration = Duration::from_secs(6);
@@ -177,7 +177,7 @@ fn summary(written: &Written, seen: &Comparison, usage: Option<mirror::Usage>, r
         let bytes = bytes as f64;
         format!("{:.1} MB", bytes / 1e6)
     };
-    let row = |label: &str, value: String| say(format_args!("  {label:<44} {value}"));
+    let row = |label: &str, value: String| say(format_args!("  {label:<45} {value}"));
     say(format_args!("What was seen"));
     row("records written to east", grouped(records));
     row("  as JSON, and compressed in batches", {
