@@ -133,9 +133,11 @@ fn embedded(version: Version) {
     let wanted = std::env::var("TOWPATH_SCENARIO").unwrap_or_default();
     for (gap, lack) in GAPS.iter().filter(|(gap, _)| gap.contains(&wanted)) {
         let played = scenarios::of(version).any(|scenario| scenario.name == *gap);
+        println!("known gap of the embedded {}: {gap}: {lack}", version.name());
         assert!(!played || differs(gap), "{gap} is played as by Kafka: take it off the list ({lack})");
     }
     let is_gap = |fault: &String| GAPS.iter().any(|(gap, _)| fault.starts_with(&format!("{gap}:")));
+    faults.iter().filter(|fault| is_gap(fault)).for_each(|fault| println!("{fault}"));
     let faults: Vec<String> = faults.iter().filter(|fault| !is_gap(fault)).cloned().collect();
     assert!(faults.is_empty(), "\nThe embedded {} does not answer as Kafka:\n{}", version.name(), faults.join("\n"));
 }

@@ -174,12 +174,18 @@ impl Cluster {
         };
         started.is_up = true;
         let (wall_ms, expiration_ms) = (self.clock.wall_ms, self.producer_expiration_ms());
+        // The controller of ZooKeeper gives a leader that was never replaced its epoch back; with one node nobody replaces it.
+        let same_epoch = self.version == BrokerVersion::V2_8_2 && self.nodes.len() == 1;
         let orphans = |partition: &&mut super::topics::Partition| {
             partition.leader.is_none() && partition.replicas.contains(&node)
         };
         for partition in self.topics.partitions_mut().filter(orphans) {
             partition.log.restart(wall_ms, expiration_ms);
-            partition.lead(Some(node));
+            if same_epoch {
+                partition.leader = Some(node);
+            } else {
+                partition.lead(Some(node));
+            }
         }
         self.restart_coordinators(now);
         self.is_dirty = true;
