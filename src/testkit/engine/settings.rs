@@ -312,9 +312,7 @@ impl BrokerConfigs {
             ConfigType::List if name == "cleanup.policy" => {
                 value.split(',').all(|policy| matches!(policy.trim(), "compact" | "delete"))
             }
-            ConfigType::Text if name == "compression.type" => {
-                matches!(value, "producer" | "uncompressed") || codec(value).is_some()
-            }
+            ConfigType::Text if name == "compression.type" => value == "producer" || codec(value).is_some(),
             ConfigType::Text if name == "message.timestamp.type" => matches!(value, "CreateTime" | "LogAppendTime"),
             ConfigType::Text | ConfigType::List => true,
         };
@@ -340,6 +338,7 @@ impl BrokerConfigs {
                 segment_bytes: usize::try_from(number("segment.bytes", 0)).unwrap_or(0),
                 compacted: policies.contains(&"compact"),
                 timestamp_before_max_ms: number("message.timestamp.before.max.ms", i64::MAX).min(difference),
+                compression: value("compression.type").as_deref().and_then(codec),
                 timestamp_after_max_ms: number("message.timestamp.after.max.ms", i64::MAX).min(difference),
                 old_format: format.as_deref().and_then(old_format),
             },
@@ -362,6 +361,7 @@ pub(super) struct TopicRules {
 
 fn codec(name: &str) -> Option<Codec> {
     Some(match name {
+        "uncompressed" => Codec::None,
         "gzip" => Codec::Gzip,
         "snappy" => Codec::Snappy,
         "lz4" => Codec::Lz4,

@@ -4,9 +4,12 @@
 
 use bytes::Bytes;
 
+use super::compact::uncompressed;
+use super::contents::{RawRecord, packed, plain};
+use super::legacy::converted;
 use super::producers::Candidate;
 use super::{Log, Stored, with_crc};
-use crate::batch::{Batch, BatchHeader, Codec, Entry, HEADER_LEN, WalkFault, records, walk};
+use crate::batch::{Batch, BatchHeader, Codec, Entry, HEADER_LEN, Record, WalkFault, records, walk};
 use crate::protocol::ErrorCode;
 use crate::testkit::BrokerVersion;
 
@@ -27,6 +30,8 @@ pub struct AppendRules {
     pub timestamp_before_max_ms: i64,
     /// How far in the future it may be, in milliseconds.
     pub timestamp_after_max_ms: i64,
+    /// `compression.type`; `None` keeps the producer's.
+    pub compression: Option<Codec>,
     /// `message.format.version` of 2.8.2 below 0.11: 0 or 1.
     pub old_format: Option<i8>,
 }
@@ -107,7 +112,19 @@ impl Log {
         leader_epoch: i32,
     ) -> Result<Appended, Refused> {
         check_header(batch, rules)?;
-        let max_timestamp = check_records(batch, rules, wall_ms)?;
+        let opened = Opened::new(batch)?;
+        let max_timestamp = check_records(batch, &opened, rules, wall_ms)?;
+        let codec = rules.compression.unwrap_or_else(|| batch.header.codec());
+        let in_place = codec == batch.header.codec();
+        // The broker cannot rebuild what it would have to read again (batch-forwarding 2.3a).
+        if in_place && codec != Codec::None && !opened.is_dense() {
+            return Err(ErrorCode::UNKNOWN_SERVER_ERROR.into());
+        }
+        let rebuilt = if in_place { None } else { Some(rebuild(batch, &opened, codec)?) };
+        let batch = rebuilt.as_ref().unwrap_or(batch);
+        if batch.bytes.len() > rules.message_bytes_max {
+            return Err(ErrorCode::MESSAGE_TOO_LARGE.into());
+        }
         if batch.bytes.len() > rules.segment_bytes {
             return Err(ErrorCode::RECORD_LIST_TOO_LARGE.into());
         }
@@ -126,6 +143,12 @@ impl Log {
             return Ok(Appended { base_offset: known.base_offset, log_append_time, is_duplicate: true });
         }
         let base_offset = self.end_offset;
+        if let Some(magic) = rules.old_format {
+            let entries =
+                converted(magic, codec, &opened.records, base_offset).ok_or(ErrorCode::UNKNOWN_SERVER_ERROR)?;
+            entries.into_iter().for_each(|entry| self.push(entry));
+            return Ok(Appended { base_offset, log_append_time: -1, is_duplicate: false });
+        }
         let stored = stamp(batch, rules, max_timestamp, base_offset, wall_ms, leader_epoch);
         let timestamp = stored.max_timestamp;
         self.push(stored);
@@ -175,8 +198,62 @@ fn check_header(batch: &Batch, rules: &AppendRules) -> Result<(), Refused> {
     Ok(())
 }
 
+/// The records of a batch, read.
+struct Opened {
+    payload: Bytes,
+    records: Vec<Record>,
+}
+
+impl Opened {
+    fn new(batch: &Batch) -> Result<Self, Refused> {
+        // A decoder's fault is a fault of the broker's, as far as the answer tells.
+        let payload = plain(batch).ok_or(ErrorCode::UNKNOWN_SERVER_ERROR)?;
+        let malformed = || refuse(ErrorCode::INVALID_RECORD, "a record does not follow the format");
+        let read = records(&uncompressed(batch, &payload)).map_err(|_| malformed())?;
+        let records = read.collect::<Result<Vec<_>, _>>().map_err(|_| malformed())?;
+        Ok(Self { payload, records })
+    }
+
+    /// The records' offsets count 0, 1, 2 …
+    fn is_dense(&self) -> bool {
+        (0..).zip(RawRecord::all(&self.payload)).all(|(expected, record)| record.offset_delta() == expected)
+    }
+}
+
+/// The batch in the topic's codec: times and offsets count from its first record.
+fn rebuild(batch: &Batch, opened: &Opened, codec: Codec) -> Result<Batch, Refused> {
+    let first = RawRecord::all(&opened.payload).next().map_or(0, |record| record.timestamp_delta());
+    let mut payload = Vec::with_capacity(opened.payload.len());
+    for (offset_delta, record) in (0..).zip(RawRecord::all(&opened.payload)) {
+        record.write_at(&mut payload, first.wrapping_neg(), offset_delta);
+    }
+    let payload = packed(codec, payload).ok_or(ErrorCode::UNKNOWN_SERVER_ERROR)?;
+    let length = payload.len().saturating_add(HEADER_LEN - LENGTH_OVERHEAD);
+    let header = BatchHeader {
+        batch_length: i32::try_from(length).map_err(|_| ErrorCode::MESSAGE_TOO_LARGE)?,
+        attributes: (batch.header.attributes & KEPT_BITS) | code(codec),
+        base_timestamp: batch.header.base_timestamp.wrapping_add(first),
+        ..batch.header
+    };
+    let bytes = with_crc(header, &payload);
+    // Parsed again for its CRC.
+    let header = BatchHeader::parse(&bytes).ok_or(ErrorCode::UNKNOWN_SERVER_ERROR)?;
+    Ok(Batch { header, bytes })
+}
+
+fn code(codec: Codec) -> i16 {
+    match codec {
+        Codec::None => 0,
+        Codec::Gzip => 1,
+        Codec::Snappy => 2,
+        Codec::Lz4 => 3,
+        Codec::Zstd => 4,
+        Codec::Unknown(code) => code.into(),
+    }
+}
+
 /// Looks at every record; returns the largest timestamp they have.
-fn check_records(batch: &Batch, rules: &AppendRules, wall_ms: i64) -> Result<i64, Refused> {
+fn check_records(batch: &Batch, opened: &Opened, rules: &AppendRules, wall_ms: i64) -> Result<i64, Refused> {
     let header = &batch.header;
     // The bit is the broker's to set. Brokers of 3.x and 4.x let it pass where they would not set it themselves.
     let refuses_bit = rules.log_append_time || rules.version == BrokerVersion::V2_8_2;
@@ -185,17 +262,9 @@ fn check_records(batch: &Batch, rules: &AppendRules, wall_ms: i64) -> Result<i64
         let message = Some("one or more records have a timestamp type that clients must not set");
         return Err(Refused { code: ErrorCode::INVALID_TIMESTAMP, records, message });
     }
-    let Ok(records) = records(batch) else {
-        // Compressed: what the header says of the records is all that is known.
-        check_timestamps([(0, header.max_timestamp)], rules, wall_ms)?;
-        return Ok(header.max_timestamp);
-    };
     let mut times = Vec::new();
     let mut without_key = Vec::new();
-    for (index, record) in (0..).zip(records) {
-        let Ok(record) = record else {
-            return Err(refuse(ErrorCode::INVALID_RECORD, "a record does not follow the format"));
-        };
+    for (index, record) in (0..).zip(&opened.records) {
         if rules.compacted && record.key.is_none() {
             without_key.push((index, "a compacted topic cannot hold records without a key"));
         }
@@ -264,6 +333,10 @@ fn stamp(
     Stored { base_offset, last_offset: header.last_offset(), max_timestamp: header.max_timestamp, magic: 2, bytes }
 }
 
+/// Bytes that a batch's length does not count.
+const LENGTH_OVERHEAD: usize = 12;
 const LOG_APPEND_TIME_BIT: i16 = 0x08;
+/// Log append time and transactional: what a rebuilt batch takes over.
+const KEPT_BITS: i16 = 0x18;
 /// Codec, transactional, control, delete horizon.
 const MEANT_BITS: i16 = 0x77;

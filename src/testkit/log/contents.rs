@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use crate::batch::compression::{compress, decompress};
 use crate::batch::{Batch, Codec};
 
 /// Zigzag varint; `None` if it is cut off or longer than 64 bits.
@@ -27,11 +28,14 @@ fn put_long(into: &mut Vec<u8>, value: i64) {
     into.push(raw as u8);
 }
 
+/// Bytes that the records of one batch may become; a client's batch of a few kilobytes could claim any number.
+const PLAIN_BYTES_MAX: usize = 256 << 20;
+
 /// The records of a batch as its producer had them; `None` if they cannot be opened.
 pub(super) fn plain(batch: &Batch) -> Option<Bytes> {
     match batch.header.codec() {
         Codec::None => Some(batch.bytes.slice_ref(batch.payload())),
-        _ => None,
+        codec => decompress(codec, batch.payload(), PLAIN_BYTES_MAX).ok().map(Bytes::from),
     }
 }
 
@@ -39,7 +43,7 @@ pub(super) fn plain(batch: &Batch) -> Option<Bytes> {
 pub(super) fn packed(codec: Codec, payload: Vec<u8>) -> Option<Bytes> {
     match codec {
         Codec::None => Some(payload.into()),
-        _ => None,
+        codec => compress(codec, &payload).ok().map(Bytes::from),
     }
 }
 
@@ -50,7 +54,8 @@ pub(super) struct RawRecord<'a> {
     whole: &'a [u8],
     attributes: u8,
     timestamp_delta: i64,
-    /// From the offset delta on.
+    offset_delta: i64,
+    /// From the key's length on.
     rest: &'a [u8],
 }
 
@@ -70,17 +75,34 @@ impl<'a> RawRecord<'a> {
         let (attributes, fields) = record.split_first()?;
         record = fields;
         let timestamp_delta = take_long(&mut record)?;
-        Some(Self { whole, attributes: *attributes, timestamp_delta, rest: record })
+        let offset_delta = take_long(&mut record)?;
+        Some(Self { whole, attributes: *attributes, timestamp_delta, offset_delta, rest: record })
+    }
+
+    /// What its timestamp counts from the batch's base.
+    pub(super) fn timestamp_delta(&self) -> i64 {
+        self.timestamp_delta
+    }
+
+    /// What its offset counts from the batch's base.
+    pub(super) fn offset_delta(&self) -> i64 {
+        self.offset_delta
     }
 
     /// Appends the record with its timestamp counted from another base, `earlier_by` milliseconds before the old one.
     pub(super) fn write(&self, into: &mut Vec<u8>, earlier_by: i64) {
-        if earlier_by == 0 {
+        self.write_at(into, earlier_by, self.offset_delta);
+    }
+
+    /// As [`RawRecord::write`], at another offset.
+    pub(super) fn write_at(&self, into: &mut Vec<u8>, earlier_by: i64, offset_delta: i64) {
+        if earlier_by == 0 && offset_delta == self.offset_delta {
             into.extend_from_slice(self.whole);
             return;
         }
         let mut record = vec![self.attributes];
         put_long(&mut record, self.timestamp_delta.wrapping_add(earlier_by));
+        put_long(&mut record, offset_delta);
         record.extend_from_slice(self.rest);
         put_long(into, i64::try_from(record.len()).unwrap_or(i64::MAX));
         into.extend_from_slice(&record);

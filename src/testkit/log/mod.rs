@@ -7,6 +7,7 @@ mod append;
 mod compact;
 mod contents;
 mod epochs;
+mod legacy;
 mod producers;
 
 use bytes::{Bytes, BytesMut};

@@ -13,6 +13,7 @@ use kafka_protocol::protocol::StrBytes;
 use tokio::time::Instant;
 
 use super::{Answer, Asked, Outcome};
+use crate::batch::Codec;
 use crate::protocol::ErrorCode;
 use crate::testkit::engine::Cluster;
 use crate::testkit::engine::sessions::{Context, Key, Opening, Wanted};
@@ -196,6 +197,10 @@ impl Cluster {
         let Some(partition) = topic.partition(index) else {
             return failed(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
         };
+        // Clients of that time cannot read it; looked at by the topic's setting alone, as brokers do.
+        if asked.version < 10 && self.configs.rules(&topic.configs).append.compression == Some(Codec::Zstd) {
+            return failed(ErrorCode::UNSUPPORTED_COMPRESSION_TYPE);
+        }
         match read(asked, wanted, partition, limits, room, is_first) {
             Ok(data) => data.with_partition_index(index),
             Err(code) => {

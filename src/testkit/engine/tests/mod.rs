@@ -1,5 +1,6 @@
 //! Requests and answers, with what real brokers answered (broker-experiments; the section is named at each test).
 
+mod codecs;
 mod fetching;
 mod kit;
 mod producing;
