@@ -157,3 +157,49 @@ impl ClusterSnapshot {
             .map(move |partition| TopicPartition { topic: topic.clone(), partition: PartitionId(partition) })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::{BrokerEndpoint, PartitionMetadata, TopicMetadata};
+
+    fn answer(brokers: &[i32], topic: ErrorCode) -> MetadataResponse {
+        let broker = |id: &i32| BrokerEndpoint { id: BrokerId(*id), host: "broker".into(), port: 9092, rack: None };
+        let partition = PartitionMetadata {
+            error_code: ErrorCode::NONE,
+            partition: PartitionId(0),
+            leader: Some(BrokerId(1)),
+            leader_epoch: LeaderEpoch(0),
+            replicas: Vec::new(),
+            isr: Vec::new(),
+            offline: Vec::new(),
+        };
+        MetadataResponse {
+            throttle_time_ms: 0,
+            brokers: brokers.iter().map(broker).collect(),
+            cluster_id: Some("cluster".into()),
+            controller_id: None,
+            topics: vec![TopicMetadata {
+                error_code: topic,
+                name: Some(TopicName::new("orders")),
+                id: TopicId::ZERO,
+                is_internal: false,
+                partitions: if topic.is_none() { vec![partition] } else { Vec::new() },
+            }],
+            error_code: ErrorCode::NONE,
+        }
+    }
+
+    #[test]
+    fn a_broker_that_knows_no_brokers_makes_no_topic_vanish() {
+        let known = ClusterSnapshot::default().updated(answer(&[1], ErrorCode::NONE), true);
+        let orders = TopicName::new("orders");
+        for complete in [true, false] {
+            let starting = known.updated(answer(&[], ErrorCode::UNKNOWN_TOPIC_OR_PARTITION), complete);
+            assert!(starting.topics.contains_key(&orders));
+            assert!(starting.endpoint(BrokerId(1)).is_some());
+            let gone = known.updated(answer(&[1], ErrorCode::UNKNOWN_TOPIC_OR_PARTITION), complete);
+            assert!(!gone.topics.contains_key(&orders));
+        }
+    }
+}

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::real::kafka::Cluster;
+use crate::real::kafka::{Broker, Cluster};
 use crate::real::program::{Running, towpath_binary};
 
 pub(super) const LOOK: Duration = Duration::from_millis(20);
@@ -161,6 +161,25 @@ pub(super) fn watch<'a>(logs: &[&'a Logs], time: Duration) -> Vec<Pauses<'a>> {
         pauses.iter_mut().for_each(Pauses::look);
     }
     pauses
+}
+
+/// A broker suspended until this is dropped, also by a test that fails: nothing could stop it otherwise.
+pub(super) struct Frozen(rustix::process::Pid);
+
+impl Frozen {
+    /// As started: a broker that was started again has another process.
+    pub(super) fn new(broker: &Broker) -> Self {
+        let pid = rustix::process::Pid::from_raw(broker.pid).expect("a process id");
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("it runs");
+        Self(pid)
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        // Fails only when it is gone already.
+        let _ = rustix::process::kill_process(self.0, rustix::process::Signal::CONT);
+    }
 }
 
 /// The comparison: each source record once, in order, as an independent consumer sees it. The load has ended.

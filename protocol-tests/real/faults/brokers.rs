@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::bench::{Logs, Mirror, assert_copied, wait_for_growth, watch};
+use super::bench::{Frozen, Logs, Mirror, assert_copied, wait_for_growth, watch};
 use crate::real::kafka::Cluster;
 use crate::real::program::Running;
 
@@ -66,18 +66,20 @@ fn outage(failing: &Cluster, target: &Cluster, broker: i32, way: Way, single: &L
     let topic = if std::ptr::eq(failing, target) { "A.single" } else { "single" };
     let concerned: BTreeSet<i32> = Logs::on(failing, broker, topic);
     assert!(!concerned.is_empty(), "the broker holds nothing");
-    let pid = failing.brokers.iter().find(|one| one.id == broker).map(|one| one.pid).expect("it is there");
-    let pid = rustix::process::Pid::from_raw(pid).expect("a process id");
+    let mut frozen = None;
     match way {
         Way::Stop => failing.stop_broker(broker),
         Way::Kill => failing.kill_broker(broker),
-        Way::Freeze => rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("it runs"),
+        Way::Freeze => {
+            frozen = failing.brokers.iter().find(|one| one.id == broker).map(Frozen::new);
+            assert!(frozen.is_some(), "no such broker");
+        }
     }
     // Longer than the controller needs to notice a broker that said nothing (nine seconds).
     let pauses = watch(&[single, triple], Duration::from_secs(if way == Way::Stop { 6 } else { 15 }));
-    match way {
-        Way::Stop | Way::Kill => failing.start_broker(broker),
-        Way::Freeze => rustix::process::kill_process(pid, rustix::process::Signal::CONT).expect("it runs"),
+    drop(frozen);
+    if way != Way::Freeze {
+        failing.start_broker(broker);
     }
     let (single, triple) = (pauses[0].longest(), pauses[1].longest());
     println!("broker {broker} {way:?}, holds {concerned:?}: pauses of single {single:?}, triple {triple:?}");

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::bench::{Logs, Mirror, Moments, assert_copied, wait_for_growth};
+use super::bench::{Frozen, Logs, Mirror, Moments, assert_copied, wait_for_growth};
 use crate::real::kafka::Cluster;
 use crate::real::program::{Outcome, Running};
 
@@ -70,11 +70,10 @@ fn real_sigterm_while_the_target_is_away() {
     wait_for_growth(&copies, PATIENCE);
 
     // Silent: it accepts, and says nothing.
-    let broker = rustix::process::Pid::from_raw(target.brokers[0].pid).expect("a process id");
-    rustix::process::kill_process(broker, rustix::process::Signal::STOP).expect("it runs");
+    let frozen = Frozen::new(&target.brokers[0]);
     std::thread::sleep(Duration::from_secs(1));
     let (outcome, took) = terminate(worker);
-    rustix::process::kill_process(broker, rustix::process::Signal::CONT).expect("it runs");
+    drop(frozen);
     println!("a stop while the target is silent took {took:?}, code {:?}", outcome.code);
     assert!(matches!(outcome.code, Some(0 | 5)), "{outcome}");
     assert!(took < STOP_MAX, "{took:?}");

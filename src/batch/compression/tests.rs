@@ -1,3 +1,5 @@
+//! Vectors of other programs, round trips, limits and damage, for every codec.
+
 use std::io::Write;
 
 use proptest::prelude::*;
