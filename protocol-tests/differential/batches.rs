@@ -188,7 +188,9 @@ fn describe_entry(entry: &[u8], rename: Rename<'_>) -> String {
         // The header is offset, size, crc, magic, attributes, and a timestamp in magic 1.
         let time =
             if magic == 1 { format!(" time {}", rename("time", &int(18, 8).to_string())) } else { String::new() };
-        return format!("offset {} magic {magic} attributes {:#x}{time} bytes {}", int(0, 8), entry[17], entry.len());
+        // How well a codec compresses is its own affair.
+        let size = if entry[17] & 7 == 0 { format!(" bytes {}", entry.len()) } else { String::new() };
+        return format!("offset {} magic {magic} attributes {:#x}{time}{size}", int(0, 8), entry[17]);
     }
     let payload = &entry[HEADER..];
     let crc = u32::from_be_bytes(entry[17..21].try_into().expect("four bytes"));

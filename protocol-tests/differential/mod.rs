@@ -35,7 +35,7 @@
 //! | S10 re-created topics, truncation by `last_fetched_epoch` | `s10_recreated` |
 //! | S11 DescribeProducers | `s11_producers` |
 //! | S12 no identity in old formats | `s12_no_identity` (2.8.2) |
-//! | S12 formats 0 and 1 as they are stored and read | `s12_formats` (2.8.2; real only, see [`GAPS`]) |
+//! | S12 formats 0 and 1 as they are stored and read | `s12_formats` (2.8.2) |
 //! | S13 lease: takeover, fencing, rebalances | `s13_lease` |
 //! | S13 times longer than a few seconds, coordinator loading | `src/testkit/groups/tests/lease.rs` on a virtual clock |
 
@@ -64,9 +64,6 @@ const SETTINGS: &[&str] = &[
 /// Only some versions know these.
 const SWEEP: &str = "producer.id.expiration.check.interval.ms=500";
 const NO_VERIFICATION: &str = "transaction.partition.verification.enable=false";
-
-/// Scenarios that the embedded broker cannot play yet, and what it lacks. One that it can must leave the list.
-const GAPS: &[(&str, &str)] = &[("s12_formats", "conversion of batches to the formats 0 and 1")];
 
 struct RealBroker(Cluster);
 
@@ -129,16 +126,6 @@ fn embedded_broker_2_8_2_answers_as_recorded() {
 fn embedded(version: Version) {
     let mut broker = EmbeddedBroker::start(version, &settings(version));
     let faults = play(&mut broker, version, false);
-    let differs = |name: &str| faults.iter().any(|fault| fault.starts_with(&format!("{name}:")));
-    let wanted = std::env::var("TOWPATH_SCENARIO").unwrap_or_default();
-    for (gap, lack) in GAPS.iter().filter(|(gap, _)| gap.contains(&wanted)) {
-        let played = scenarios::of(version).any(|scenario| scenario.name == *gap);
-        println!("known gap of the embedded {}: {gap}: {lack}", version.name());
-        assert!(!played || differs(gap), "{gap} is played as by Kafka: take it off the list ({lack})");
-    }
-    let is_gap = |fault: &String| GAPS.iter().any(|(gap, _)| fault.starts_with(&format!("{gap}:")));
-    faults.iter().filter(|fault| is_gap(fault)).for_each(|fault| println!("{fault}"));
-    let faults: Vec<String> = faults.iter().filter(|fault| !is_gap(fault)).cloned().collect();
     assert!(faults.is_empty(), "\nThe embedded {} does not answer as Kafka:\n{}", version.name(), faults.join("\n"));
 }
 
