@@ -6,8 +6,8 @@ use std::fmt::Debug;
 /// What `Debug` of Rust's standard library and derives can print.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Shown {
-    Struct(Vec<(String, Shown)>),
-    List(Vec<Shown>),
+    Struct(Vec<(String, Self)>),
+    List(Vec<Self>),
     Leaf(String),
 }
 
