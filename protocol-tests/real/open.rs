@@ -157,10 +157,10 @@ fn real_append_times_are_kept_or_batches_stay_sealed() {
     let shown = pair.source.digest_with("stamped", WITHOUT_TIME_TYPE);
     assert_eq!(pair.target.digest_with("A.stamped", WITHOUT_TIME_TYPE), shown);
 
-    let sealed = ["A->B.topics = stamped", "towpath.log.append.time = sealed", "replication.policy.separator = _"];
+    let sealed = ["A->B.topics = stamped", "towpath.log.append.time = sealed", "replication.policy.separator = -of-"];
     let said = pair.copy(&sealed).expect_success();
     assert!(said.stderr.contains(r#"sealed="100 %, 100 % with producers' times""#), "{said}");
-    let copied = pair.target.digest_with("A_stamped", WITHOUT_TIME_TYPE);
+    let copied = pair.target.digest_with("A-of-stamped", WITHOUT_TIME_TYPE);
     assert_eq!((copied.records, &copied.violation), (40_000, &None));
     assert_ne!(copied, shown, "the times are the producers'");
 }

@@ -124,7 +124,7 @@ impl FlowReport {
     pub fn sealed_share(&self) -> String {
         let progress = &self.totals.progress;
         let opened = progress.opened.total();
-        share(progress.bytes_out - opened.bytes, progress.bytes_out, opened.batches > 0)
+        share(progress.bytes_out.saturating_sub(opened.bytes), progress.bytes_out, opened.batches > 0)
     }
 }
 
@@ -167,7 +167,7 @@ impl std::fmt::Display for Sealed<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let progress = self.0;
         let opened = progress.opened.total();
-        f.write_str(&share(progress.bytes_out - opened.bytes, progress.bytes_out, opened.batches > 0))?;
+        f.write_str(&share(progress.bytes_out.saturating_sub(opened.bytes), progress.bytes_out, opened.batches > 0))?;
         for reason in OpenReason::ALL {
             let one = progress.opened.of(reason);
             if one.batches > 0 {
@@ -210,5 +210,32 @@ impl LeaseClock {
     pub(crate) fn allows(&self, now: Instant) -> bool {
         let until = Duration::from_micros(self.until_micros.load(Ordering::Acquire));
         now.saturating_duration_since(self.base) < until
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(bytes_out: u64, count: impl FnOnce(&mut Progress)) -> String {
+        let mut progress = Progress { bytes_out, ..Progress::default() };
+        count(&mut progress);
+        Sealed(&progress).to_string()
+    }
+
+    #[test]
+    fn the_sealed_share_names_what_was_opened_and_why() {
+        assert_eq!(said(0, |_| {}), "100 %");
+        assert_eq!(said(1000, |_| {}), "100 %");
+        assert_eq!(
+            said(1000, |progress| progress.opened.of_mut(OpenReason::Thinned).add(3, 255)),
+            "74.5 %, thinned opened (3 batches)"
+        );
+        assert_eq!(
+            said(1_000_000, |progress| progress.opened.of_mut(OpenReason::TooLarge).add(1, 1)),
+            "99.9 %, too large opened (1 batches)",
+            "a little is not nothing"
+        );
+        assert_eq!(said(1000, |progress| progress.sealed_append_time.add(2, 500)), "100 %, 50 % with producers' times");
     }
 }

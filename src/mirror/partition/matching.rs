@@ -47,7 +47,7 @@ pub(super) const MATCH_PATIENCE: Duration = Duration::from_secs(30);
 const SHORT_ANSWERS_MAX: u32 = 6;
 
 impl Expected {
-    pub(super) fn describe(&self) -> String {
+    fn describe(&self) -> String {
         match self {
             Self::Count { remaining } => format!("{remaining} records"),
             Self::Headers { batches } => format!("{} batches", batches.len()),
@@ -290,6 +290,32 @@ impl PartitionMachine {
         );
         self.stop(now, StopReason::PositionUnknown { why });
         Next::End
+    }
+
+    /// The source has had nothing more for a while, and the target still holds something that was not found.
+    pub(super) fn match_at_end(&mut self, now: Instant) {
+        let Phase::Matching { expected } = &self.phase else {
+            return;
+        };
+        let reach = usize::try_from(self.missing).unwrap_or(usize::MAX);
+        match expected {
+            // Compaction took it, if there is room for it: to be looked at record by record, and then concluded.
+            Expected::Headers { .. } if self.missing > 0 => {
+                self.compare_records(now);
+            }
+            Expected::Records { records } if records.len() <= reach => {
+                let after = self.after(self.prepared.source_next, i32::try_from(records.len()).unwrap_or(i32::MAX));
+                self.found(now, after, self.taken_epoch, true);
+            }
+            _ => {
+                let why = format!(
+                    "the source ends at offset {}, but the target holds {} that it does not have",
+                    self.prepared.source_next,
+                    expected.describe()
+                );
+                self.stop(now, StopReason::PositionUnknown { why });
+            }
+        }
     }
 
     /// The target holds everything before this position.

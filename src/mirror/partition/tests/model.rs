@@ -233,7 +233,8 @@ pub(super) struct Target {
     producer: Option<Producer>,
     /// What lay there before.
     pub(super) prefix: i64,
-    /// A request without a connection was appended a second time because its old producer state was gone.
+    /// A request without a connection was appended a second time because its old producer state was gone; or behind
+    /// later ones, if compaction took its records from the source meanwhile.
     pub(super) doubled: bool,
 }
 
@@ -274,7 +275,9 @@ impl Target {
             old: sent.old,
         };
         let known = |number: &u64| self.batches.iter().any(|batch| batch.numbers.contains(number));
-        self.doubled |= stored.numbers.iter().any(known);
+        let newest = self.batches.last().and_then(|batch| batch.numbers.last());
+        let overtaken = self.producer.is_none() && newest > stored.numbers.first();
+        self.doubled |= overtaken || stored.numbers.iter().any(known);
         self.end += i64::from(header.records_count);
         self.batches.push(stored);
         let kept = Kept { first: header.base_sequence, last, base };

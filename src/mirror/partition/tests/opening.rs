@@ -3,7 +3,7 @@
 use super::kit::*;
 use crate::{
     batch::BatchHeader,
-    mirror::partition::{Break, OpenReason, Outbound, PartitionState, ProducerAnswer, Share, StopReason},
+    mirror::partition::{Break, OpenReason, Outbound, PartitionState, ProducerAnswer, Share, StopReason, TailBatch},
     protocol::ErrorCode,
 };
 
@@ -311,6 +311,14 @@ fn compaction_since_the_crash_is_told_from_another_history() {
         let sent = bench.send();
         assert_eq!((sent_numbers(&sent[0]), header(&sent[0].head).base_sequence), (vec![109], 109));
     }
+    // A batch that is there twice is no record that compaction took, whatever the holes.
+    let mut bench = begin();
+    bench.fetch(&[keep(&whole[0], &[1, 3]), whole[2].clone()]);
+    let mut twice = tail();
+    twice[2] = TailBatch { header: BatchHeader { base_offset: 58, ..twice[0].header }, ..twice[0].clone() };
+    twice[2].header.last_offset_delta = 0;
+    bench.tail_records(twice);
+    assert!(matches!(bench.reason(), StopReason::PositionUnknown { .. }), "{}", bench.reason());
     // A hole that is too small for what the target has more.
     let mut bench = begin();
     let source = [keep(&whole[0], &[0, 1, 2]), Make::plain(200, 1).bytes()];

@@ -526,8 +526,12 @@ impl World {
     /// The faults are over: the copy must become complete.
     pub(super) fn settle(&mut self) {
         self.zombies.clear();
-        for _ in 0..500 {
+        for round in 1..=500 {
             self.round();
+            if round % 100 == 0 {
+                // What the source does not have any more is concluded after a while only.
+                self.apply(Op::Wait(35_000));
+            }
             if self.target.doubled {
                 return;
             }
