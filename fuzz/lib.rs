@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use kafka_protocol::messages as wire;
 use kafka_protocol::messages::ApiKey;
-use towpath::batch::{self, AbortFilter, Entry, ProducerIdentity};
+use towpath::batch::{self, AbortFilter, Codec, Entry, ProducerIdentity, compression::compress, open};
 use towpath::protocol::{
     AbortedTransaction, FetchResponse, MetadataResponse, OffsetCommitResponse, OffsetFetchResponse, ProduceResponse,
     decode_response, frame_length, split_response,
@@ -142,7 +142,7 @@ fn judge(records: Bytes, aborted: Vec<AbortedTransaction>) {
     let mut failed = false;
     for entry in walk.by_ref() {
         match entry {
-            Ok(Entry::Legacy { size, .. }) => walked += size,
+            Ok(Entry::Legacy { bytes, .. }) => walked += bytes.len(),
             Ok(Entry::Batch(batch)) => {
                 walked += batch.bytes.len();
                 assert_eq!(batch.bytes.len(), batch.header.total_size());
@@ -159,6 +159,68 @@ fn judge(records: Bytes, aborted: Vec<AbortedTransaction>) {
         }
     }
     assert!(failed || walked + walk.cut_off() == length);
+}
+
+/// What a payload may become.
+const OPEN_MAX: usize = 1 << 20;
+const IDENTITY: ProducerIdentity = ProducerIdentity { producer_id: 1, producer_epoch: 0 };
+
+/// A codec byte, then records: opened without a look at their checksum, cut by a small limit, and opened again.
+pub fn fuzz_open(data: &[u8]) {
+    let (choice, records) = split_choice(data);
+    for entry in batch::walk(records) {
+        if let Ok(Entry::Batch(batch)) = entry
+            && let Ok(contents) = open::decode(&batch, OPEN_MAX, choice & 1 == 0)
+        {
+            reopen(&contents);
+        }
+    }
+}
+
+/// A byte for format and codec, one for whether the rest is compressed, then what a wrapper holds.
+pub fn fuzz_legacy(data: &[u8]) {
+    let (choice, rest) = split_choice(data);
+    let (whole, inner) = split_choice(&rest);
+    let codecs = [Codec::None, Codec::Gzip, Codec::Snappy, Codec::Lz4, Codec::Zstd];
+    let (magic, code) = ((choice & 1) as u8, (choice >> 1) as usize % codecs.len());
+    let value = if whole & 1 == 0 { compress(codecs[code], &inner).unwrap_or_default() } else { inner.to_vec() };
+    let mut body = vec![magic, code as u8];
+    body.extend_from_slice(&[0; 8][..usize::from(magic) * 8]);
+    body.extend_from_slice(&(-1_i32).to_be_bytes());
+    body.extend_from_slice(&(value.len() as i32).to_be_bytes());
+    body.extend_from_slice(&value);
+    let mut entry = 1000_i64.to_be_bytes().to_vec();
+    entry.extend_from_slice(&(body.len() as i32 + 4).to_be_bytes());
+    entry.extend_from_slice(&crc32fast::hash(&body).to_be_bytes());
+    entry.extend_from_slice(&body);
+    let mut run = open::LegacyRun::default();
+    for entry in batch::walk(entry.into()) {
+        let Ok(Entry::Legacy { bytes, .. }) = entry else {
+            continue;
+        };
+        if !run.is_full_for(&bytes) && run.push(&bytes, OPEN_MAX).is_ok() {
+            let contents = run.finish().expect("what was added was checked").expect("something was added");
+            reopen(&contents);
+        }
+    }
+}
+
+/// Whatever was opened goes out as batches that can be opened again, with the same records.
+fn reopen(contents: &open::Contents) {
+    let mut records = contents.records();
+    let mut count = 0;
+    while let Some(encoded) =
+        open::encode(&mut records, open::Cut::Limit(Some(300)), IDENTITY, 7).expect("what was opened can be packed")
+    {
+        count += encoded.records;
+        let Some(Ok(Entry::Batch(batch))) = batch::walk(encoded.bytes).next() else {
+            panic!("no batch came out");
+        };
+        assert!(batch.verify_crc().is_ok() && !batch.header.is_thinned());
+        let again = open::decode(&batch, usize::MAX, true).expect("what was packed can be opened");
+        assert_eq!(again.count(), encoded.records);
+    }
+    assert_eq!(count, contents.count());
 }
 
 #[cfg(test)]

@@ -205,6 +205,39 @@ fn guarded_responses() {
 }
 
 #[test]
+fn opened_batches() {
+    let golden = |kind: &str| {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../src/batch/open/tests/golden/");
+        std::fs::read(format!("{folder}{kind}.bin")).unwrap()
+    };
+    let mut inputs = vec![[&[0][..], &records()].concat()];
+    for kind in ["thinned-none", "thinned-gzip", "thinned-snappy", "thinned-lz4", "thinned-zstd", "append-time"] {
+        inputs.push([vec![0], golden(kind)].concat());
+    }
+    run(fuzz_open, &inputs);
+}
+
+#[test]
+fn old_messages() {
+    // Two records as they lie in a wrapper: offset, size, checksum (which is not looked at), format, no key, no value.
+    let inner = |magic: u8| -> Vec<u8> {
+        let one = |offset: u8| {
+            let size = 14 + magic * 8;
+            let head = [0, 0, 0, 0, 0, 0, 0, offset, 0, 0, 0, size, 0, 0, 0, 0, magic, 0];
+            [&head[..], &[0; 8][..usize::from(magic) * 8], &[0xff; 8]].concat()
+        };
+        [one(0), one(1)].concat()
+    };
+    let mut inputs = Vec::new();
+    for magic in 0..2_u8 {
+        for codec in 0..4_u8 {
+            inputs.push([vec![codec << 1 | magic, 0], inner(magic)].concat());
+        }
+    }
+    run(fuzz_legacy, &inputs);
+}
+
+#[test]
 fn records_walks_and_abort_lists() {
     run(fuzz_walk, &[records().to_vec()]);
     let with_list = [&[3, 7, 0, 7, 1, 9, 200][..], &records()].concat();

@@ -2,22 +2,24 @@ import java.time.Duration;
 import java.util.*;
 import org.apache.kafka.clients.consumer.*;
 import org.apache.kafka.common.*;
+import org.apache.kafka.common.record.TimestampType;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /** Reads a topic with Java's own consumer and prints a SHA-256 per partition over everything but the offsets. */
 public class Digest {
     static final String USAGE = """
         usage: Digest BOOTSTRAP TOPIC [--isolation read_committed|read_uncommitted] [--numbered] [--first 0]
-                      [--expect RECORDS] [--timeout SECONDS]
+                      [--expect RECORDS] [--any-time-type] [--timeout SECONDS]
         Reads each partition from its start to the end it had when this began. With --expect it goes on until the
         topic has that many records, then to the end as of then (so that surplus records show up too).
         --numbered checks the running numbers that Load wrote, starting at --first; exit code 3 when they do not fit.
+        --any-time-type leaves out whether a timestamp is the producer's, the broker's or none.
         --timeout limits the whole run (default 120).""";
 
     public static void main(String[] arguments) {
-        Options options = new Options(arguments, USAGE, 2, "numbered");
+        Options options = new Options(arguments, USAGE, 2, "numbered", "any-time-type");
         String bootstrap = options.at(0), topic = options.at(1);
-        boolean numbered = options.flag("numbered");
+        boolean numbered = options.flag("numbered"), anyType = options.flag("any-time-type");
         long first = options.number("first", 0), expect = options.number("expect", -1);
         long deadline = System.nanoTime() + options.number("timeout", 120) * 1_000_000_000L;
         Map<String, Object> settings = Map.of(
@@ -63,7 +65,8 @@ public class Digest {
                     if (record.offset() >= ends.get(new TopicPartition(topic, record.partition())) && sawExpected) continue;
                     total++;
                     hashes.get(record.partition())
-                        .add(record.timestampType(), record.timestamp(), record.key(), record.value(), record.headers());
+                        .add(anyType ? TimestampType.CREATE_TIME : record.timestampType(), record.timestamp(), record.key(),
+                            record.value(), record.headers());
                     if (numbered && violation == null) violation = check(record, next);
                 }
             }

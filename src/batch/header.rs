@@ -54,6 +54,32 @@ pub enum Codec {
     Unknown(u8),
 }
 
+impl Codec {
+    /// What `attributes & 7` says of a batch or message of any format.
+    pub(super) fn of_bits(attributes: i16) -> Self {
+        match attributes & CODEC_BITS {
+            0 => Self::None,
+            1 => Self::Gzip,
+            2 => Self::Snappy,
+            3 => Self::Lz4,
+            4 => Self::Zstd,
+            other => Self::Unknown(other as u8),
+        }
+    }
+
+    /// The attribute bits that say so.
+    pub(super) fn bits(self) -> i16 {
+        match self {
+            Self::None => 0,
+            Self::Gzip => 1,
+            Self::Snappy => 2,
+            Self::Lz4 => 3,
+            Self::Zstd => 4,
+            Self::Unknown(code) => i16::from(code) & CODEC_BITS,
+        }
+    }
+}
+
 /// Attribute bits 0 to 2.
 pub(super) const CODEC_BITS: i16 = 0x07;
 const LOG_APPEND_TIME_BIT: i16 = 0x08;
@@ -121,14 +147,7 @@ impl BatchHeader {
 
     /// The compression of the records.
     pub fn codec(&self) -> Codec {
-        match self.attributes & CODEC_BITS {
-            0 => Codec::None,
-            1 => Codec::Gzip,
-            2 => Codec::Snappy,
-            3 => Codec::Lz4,
-            4 => Codec::Zstd,
-            other => Codec::Unknown(other as u8),
-        }
+        Codec::of_bits(self.attributes)
     }
 
     /// Part of a transaction: data, or its marker.

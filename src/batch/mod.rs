@@ -1,8 +1,10 @@
-//! Record batches of format 2: read their headers, judge them, give them a new identity, without opening them.
+//! Record batches: read their headers, judge them, give them a new identity, as a rule without opening them.
 //!
 //! [`walk()`] splits what a Fetch returned into batches; [`AbortFilter`] says which of them are data; [`seal()`] makes
 //! the header with which a data batch goes out. The payload is never touched: the new CRC is derived from the old one
 //! ([`derive()`]), so a damaged batch stays recognisable as damaged.
+//!
+//! What the target would refuse as it is goes through [`open`] instead, with the codecs in [`compression`].
 //!
 //! [`BatchBuilder`] and [`records()`] write and read the small uncompressed topics that are our own.
 // Tests may index and unwrap: a panic there is a failed test.
@@ -13,6 +15,7 @@ pub mod compression;
 mod crc;
 mod fate;
 mod header;
+pub mod open;
 mod recode;
 mod records;
 mod seal;

@@ -29,6 +29,13 @@ pub(super) fn take_int(rest: &mut &[u8]) -> Option<i32> {
     Some(value)
 }
 
+/// Bytes of a zigzag varint.
+pub(super) fn length_of(value: i64) -> usize {
+    let raw = ((value << 1) ^ (value >> 63)) as u64;
+    let bits = u64::BITS - (raw | 1).leading_zeros();
+    bits.div_ceil(7) as usize
+}
+
 /// Appends a zigzag varint.
 pub(super) fn put_long(buffer: &mut Vec<u8>, value: i64) {
     let mut raw = ((value << 1) ^ (value >> 63)) as u64;
@@ -60,6 +67,7 @@ mod tests {
             let mut written = Vec::new();
             put_long(&mut written, value);
             assert_eq!(written, bytes);
+            assert_eq!(length_of(value), bytes.len());
             let mut rest = bytes;
             assert_eq!((take_long(&mut rest), rest.len()), (Some(value), 0));
         }

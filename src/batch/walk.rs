@@ -30,8 +30,8 @@ pub enum Entry {
         base_offset: i64,
         /// 0 or 1.
         magic: i8,
-        /// Bytes of the entry, offset and size fields included.
-        size: usize,
+        /// The whole entry, offset and size fields included: a slice of the frame it came in.
+        bytes: Bytes,
     },
 }
 
@@ -149,7 +149,7 @@ impl Walk {
                 batch.check().map_err(fault)?;
                 Entry::Batch(batch)
             }
-            _ => Entry::Legacy { base_offset, magic, size },
+            _ => Entry::Legacy { base_offset, magic, bytes: self.records.slice_ref(entry) },
         };
         self.at = at.saturating_add(size);
         Ok(Some(entry))
@@ -365,9 +365,10 @@ mod tests {
         let mut mixed = legacy(0, 14);
         mixed.extend(legacy(1, 80));
         mixed.extend(vectors::hex(vectors::EXAMPLE_1_OLD));
-        let entries: Vec<Entry> = walk(mixed.into()).map(Result::unwrap).collect();
-        assert_eq!(entries[0], Entry::Legacy { base_offset: 42, magic: 0, size: 26 });
-        assert_eq!(entries[1], Entry::Legacy { base_offset: 42, magic: 1, size: 92 });
+        let mixed = Bytes::from(mixed);
+        let entries: Vec<Entry> = walk(mixed.clone()).map(Result::unwrap).collect();
+        assert_eq!(entries[0], Entry::Legacy { base_offset: 42, magic: 0, bytes: mixed.slice(..26) });
+        assert_eq!(entries[1], Entry::Legacy { base_offset: 42, magic: 1, bytes: mixed.slice(26..118) });
         assert!(matches!(entries[2], Entry::Batch(_)));
         assert_eq!(fault_of(legacy(0, 13)), WalkFault::Length(13));
         assert_eq!(fault_of(legacy(1, 21)), WalkFault::Length(21));

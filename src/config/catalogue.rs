@@ -276,7 +276,7 @@ pub(super) fn remark(name: &str) -> Option<&'static str> {
         "topic.filter.class" | "group.filter.class" | "config.property.filter.class" | "forwarding.admin.class" => {
             "Java classes cannot be loaded"
         }
-        "transforms" | "predicates" => "records are not opened, so they cannot be transformed",
+        "transforms" | "predicates" => "records are copied as they are",
         "config.providers" => "references such as ${env:X} are not resolved yet",
         _ if name.starts_with("ssl.") => "TLS is not in this version yet",
         _ if name.starts_with("sasl.") => "SASL is not in this version yet",

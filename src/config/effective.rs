@@ -159,6 +159,7 @@ impl Output {
                 LogAppendTime::Sealed => "sealed",
             },
         );
+        self.put("towpath.open.max.bytes", flow.open_bytes_max);
         self.put("towpath.commit.source.offsets", flow.commit_source_offsets);
         self.put("towpath.group.id", flow.source_group_id());
         self.millis("towpath.session.timeout.ms", flow.lease.session_timeout);

@@ -7,8 +7,9 @@ use super::reader::{Names, Reader, Side};
 use super::values;
 use crate::mirror::settings::{
     AnchorSettings, CONNECT_TIMEOUT, CONNECTIONS_MAX_IDLE, ClusterAlias, ClusterSettings, FetchSettings, FlowSettings,
-    Isolation, LeaseSettings, LogAppendTime, METADATA_MAX_AGE, OnTargetNotEmpty, OnTargetRecreated, ProduceSettings,
-    RECONNECT_BACKOFF, RECONNECT_BACKOFF_MAX, REFRESH_TOPICS, REPLICATION_FACTOR, REQUEST_TIMEOUT, StartOffset,
+    Isolation, LeaseSettings, LogAppendTime, METADATA_MAX_AGE, OPEN_BYTES_MAX, OnTargetNotEmpty, OnTargetRecreated,
+    ProduceSettings, RECONNECT_BACKOFF, RECONNECT_BACKOFF_MAX, REFRESH_TOPICS, REPLICATION_FACTOR, REQUEST_TIMEOUT,
+    StartOffset,
 };
 use crate::topics::{DEFAULT_TOPICS, DEFAULT_TOPICS_EXCLUDE, JavaPattern, ReplicationPolicy, Separators, TopicFilter};
 
@@ -76,6 +77,7 @@ pub(super) fn build(reader: &mut Reader, pair: &Pair, memory_bytes: u64) -> Opti
             LogAppendTime::Open,
             values::word(&[("open", LogAppendTime::Open), ("sealed", LogAppendTime::Sealed)]),
         ),
+        open_bytes_max: read_or(reader, &names.flow("towpath.open.max.bytes"), OPEN_BYTES_MAX, open_bytes_max),
         commit_source_offsets: read_or(reader, &names.flow("towpath.commit.source.offsets"), true, values::boolean),
         source_group_id: group,
         // Last, so that everything above was read when one of these is missing.
@@ -150,6 +152,11 @@ fn idle(text: &str) -> Result<Duration, String> {
         "-1" => Ok(Duration::from_secs(10 * 365 * 24 * 60 * 60)),
         text => values::millis(1000)(text).map_err(|accepted| format!("{accepted}, nor -1 for never")),
     }
+}
+
+/// Below a megabyte an ordinary batch would be refused; no batch can have more than 2 GiB.
+fn open_bytes_max(text: &str) -> Result<usize, String> {
+    values::number(1_i32 << 20, i32::MAX)(text).map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
 fn replication_factor(text: &str) -> Result<i16, String> {

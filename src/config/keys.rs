@@ -170,6 +170,12 @@ pub(super) const USED: &[Key] = &[
         "`open`",
         "LogAppendTime sources: `open` keeps the broker's times, `sealed` keeps batches sealed with the producers' times.",
     ),
+    key(
+        "towpath.open.max.bytes",
+        Place::Flow,
+        "`134217728`",
+        "What one batch may become when it has to be decompressed, in bytes, at least 1048576.",
+    ),
     key("towpath.commit.source.offsets", Place::Flow, "`true`", "Commits progress on the source too, for lag tools."),
     key("towpath.group.id", Place::Flow, "`towpath.S.T`", "The group of those commits."),
     key(

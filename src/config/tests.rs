@@ -327,7 +327,7 @@ fn every_key_of_the_table_has_an_effect() {
             "towpath.on.target.not.empty" => "append",
             "towpath.on.target.recreated" => "begin",
             "towpath.log.append.time" => "sealed",
-            "towpath.memory.bytes" => "33554432",
+            "towpath.memory.bytes" | "towpath.open.max.bytes" => "33554432",
             "max.in.flight.requests.per.connection" | "towpath.lanes.per.broker" => "1",
             "towpath.session.timeout.ms" => "9000",
             "towpath.worker.threads" => "3",

@@ -96,13 +96,21 @@ impl Drop for Charge {
 
 /// What each batch of a frame holds: its lane's charge for the frame, and with it the worker's.
 #[derive(Debug, Clone)]
-pub struct FrameHold(#[expect(dead_code, reason = "held for its drop")] Rc<(Charge, Rc<Charge>)>);
+pub struct FrameHold(Rc<(Charge, Rc<Charge>)>);
 
 impl FrameHold {
     /// A hold of one lane on a frame whose own charge is shared by all lanes that hold it.
     #[must_use]
     pub fn new(lane: &Rc<Account>, frame: &Rc<Charge>) -> Self {
         Self(Rc::new((Charge::new(lane, frame.bytes), frame.clone())))
+    }
+
+    /// A hold on bytes that were made from this frame and are no part of it, charged to the same accounts.
+    #[must_use]
+    pub fn of_copy(&self, bytes: usize) -> Self {
+        let (lane, frame) = &*self.0;
+        let frame = Rc::new(Charge::new(&frame.account, bytes));
+        Self(Rc::new((Charge::new(&lane.account, bytes), frame)))
     }
 }
 

@@ -1,8 +1,9 @@
 //! Look-ups for reconciling: ends of logs and producer states, many partitions per request; tails one by one.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     collections::{BTreeMap, BTreeSet},
+    ops::Range,
     rc::Rc,
     time::Duration,
 };
@@ -13,12 +14,12 @@ use tokio::{sync::Notify, time::Instant};
 use tracing::{debug, warn};
 
 use super::{
-    partition::{LocateAsk, Located, ProducerAnswer, SourceEnds, TargetEnds},
+    partition::{LocateAsk, Located, ProducerAnswer, SourceEnds, TailBatch, TargetEnds},
     report::CopyId,
     shard::Shard,
 };
 use crate::{
-    batch::{BatchHeader, Entry as WalkEntry, ProducerIdentity, walk},
+    batch::{Batch, Entry as WalkEntry, ProducerIdentity, open::decode, walk},
     client::{
         ListedOffset, OffsetQuery, ProducerState, describe_producers,
         fetch_session::{FIRST_VERSION_WITH_IDS, FetchLimits, FetchSession, Want},
@@ -37,6 +38,8 @@ const ENDS_PATIENCE: Duration = Duration::from_secs(8);
 const TAIL_RESPONSE_BYTES: i32 = 1 << 20;
 /// Headers held of one tail; anchors every 64 MB leave far fewer.
 const TAIL_BATCHES_MAX: usize = 1 << 20;
+/// Records compared of one tail, 32 bytes each.
+const TAIL_RECORDS_MAX: usize = 1 << 23;
 const TAIL_ANSWER_MAX: usize = 160 << 20;
 
 /// Partitions that want a look-up.
@@ -145,7 +148,7 @@ async fn round(shard: &Rc<Shard>, asks: Vec<Ask>) {
         match ask.what {
             LocateAsk::Ends { .. } => ends.push(ask),
             LocateAsk::Source => source_only.push(ask),
-            LocateAsk::Tail { from, to } => tail(shard, &mut targets, &ask, from, to).await,
+            LocateAsk::Tail { from, to, records } => tail(shard, &mut targets, &ask, from..to, records).await,
         }
     }
     if !source_only.is_empty() {
@@ -324,17 +327,33 @@ fn good(
     None
 }
 
-async fn tail(shard: &Rc<Shard>, connections: &mut Connections, ask: &Ask, from: i64, to: i64) {
-    match read_tail(shard, connections, ask, from, to).await {
-        Ok(headers) => {
+async fn tail(shard: &Rc<Shard>, connections: &mut Connections, ask: &Ask, range: Range<i64>, records: bool) {
+    let found = if records {
+        let (limit, count) = (shard.open_bytes_max(), Cell::new(0));
+        let keep = |batch: &Batch| {
+            count.set(count.get() + usize::try_from(batch.header.records_count).unwrap_or(0));
+            if count.get() > TAIL_RECORDS_MAX {
+                return Err(format!("more than {TAIL_RECORDS_MAX} records lie behind the anchor"));
+            }
+            opened(batch, limit)
+        };
+        let found = read_tail(shard, connections, ask, &range, keep).await;
+        found.map(|tail| {
+            shard.with(ask.copy, |entry, now| entry.machine.handle_tail_records(now, tail));
+        })
+    } else {
+        read_tail(shard, connections, ask, &range, |batch| Ok(batch.header)).await.map(|headers| {
             shard.with(ask.copy, |entry, now| entry.machine.handle_tail(now, headers));
-        }
+        })
+    };
+    match found {
+        Ok(()) => {}
         Err(error) => {
             warn!(
                 topic = ask.target.topic.as_str(),
                 partition = ask.target.partition.0,
-                from,
-                to,
+                from = range.start,
+                to = range.end,
                 error,
                 "the target's tail could not be read"
             );
@@ -344,14 +363,21 @@ async fn tail(shard: &Rc<Shard>, connections: &mut Connections, ask: &Ask, from:
     }
 }
 
-/// Reads the headers of the target's batches in a range. A fetch brings payloads too; only headers are kept.
-async fn read_tail(
+/// What the records of a batch say. With the time that is in the payload: a target that stamps its own keeps it there.
+fn opened(batch: &Batch, limit: usize) -> Result<TailBatch, String> {
+    batch.verify_crc().map_err(|error| error.to_string())?;
+    let contents = decode(batch, limit, false).map_err(|error| error.to_string())?;
+    Ok(TailBatch { header: batch.header, records: contents.records().map(|record| record.digest()).collect() })
+}
+
+/// Reads the target's batches in a range, of which `keep` says what is kept: a fetch brings payloads too.
+async fn read_tail<T>(
     shard: &Rc<Shard>,
     connections: &mut Connections,
     ask: &Ask,
-    from: i64,
-    to: i64,
-) -> Result<Vec<BatchHeader>, String> {
+    range: &Range<i64>,
+    keep: impl Fn(&Batch) -> Result<T, String>,
+) -> Result<Vec<T>, String> {
     let leader = ask.target_leader.ok_or("the target partition has no leader")?;
     let connection = connections.to(shard, leader, false).await?;
     let version =
@@ -363,10 +389,10 @@ async fn read_tail(
         read_committed: false,
         rack: String::new(),
     };
-    let mut headers = Vec::new();
-    let mut next = from;
+    let mut found = Vec::new();
+    let mut next = range.start;
     let mut empty = 0;
-    while next < to {
+    while next < range.end {
         let mut session = FetchSession::default();
         let want = Want {
             fetch_offset: next,
@@ -394,7 +420,7 @@ async fn read_tail(
             return Err(partition.error_code.to_string());
         }
         let before = next;
-        next = collect(partition.records, next, to, &mut headers)?;
+        next = collect(partition.records, next, range.end, &keep, &mut found)?;
         if next == before {
             empty += 1;
             if empty > 10 {
@@ -403,10 +429,16 @@ async fn read_tail(
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
-    Ok(headers)
+    Ok(found)
 }
 
-fn collect(records: Bytes, from: i64, to: i64, headers: &mut Vec<BatchHeader>) -> Result<i64, String> {
+fn collect<T>(
+    records: Bytes,
+    from: i64,
+    to: i64,
+    keep: impl Fn(&Batch) -> Result<T, String>,
+    found: &mut Vec<T>,
+) -> Result<i64, String> {
     let mut next = from;
     for entry in walk(records) {
         match entry.map_err(|error| error.to_string())? {
@@ -417,11 +449,11 @@ fn collect(records: Bytes, from: i64, to: i64, headers: &mut Vec<BatchHeader>) -
                 if next >= to {
                     break;
                 }
-                if headers.len() >= TAIL_BATCHES_MAX {
+                if found.len() >= TAIL_BATCHES_MAX {
                     return Err(format!("more than {TAIL_BATCHES_MAX} batches lie behind the anchor"));
                 }
                 next = batch.header.next_offset();
-                headers.push(batch.header);
+                found.push(keep(&batch)?);
             }
             WalkEntry::Legacy { base_offset, magic, .. } => {
                 return Err(format!("the batch at offset {base_offset} is in the old format {magic}"));

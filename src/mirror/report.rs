@@ -12,7 +12,7 @@ use tokio::{sync::oneshot, time::Instant};
 
 use super::{
     anchor::Anchor,
-    partition::{Break, Lost, PartitionSpec, PartitionState, Progress, StopReason},
+    partition::{Break, Lost, OpenReason, PartitionSpec, PartitionState, Progress, StopReason},
 };
 use crate::protocol::TopicPartition;
 
@@ -27,6 +27,8 @@ pub(crate) enum Command {
     Assign(Vec<(CopyId, PartitionSpec, Option<StopReason>)>),
     /// Stop these: settle what is in flight, offer last anchors, then say so.
     Revoke { copies: Vec<CopyId>, done: oneshot::Sender<()> },
+    /// The target topics' `max.message.bytes` as they are now, where they changed.
+    Limits(Vec<(CopyId, Option<usize>)>),
     /// What became of offered anchors.
     Anchored(Vec<AnchorOutcome>),
 }
@@ -117,10 +119,12 @@ pub struct FlowReport {
 }
 
 impl FlowReport {
-    /// The share of batches that were forwarded without opening them, in words.
+    /// The share of bytes that were forwarded without opening their batches, in words.
     #[must_use]
     pub fn sealed_share(&self) -> String {
-        "100 %".to_owned()
+        let progress = &self.totals.progress;
+        let opened = progress.opened.total();
+        share(progress.bytes_out.saturating_sub(opened.bytes), progress.bytes_out, opened.batches > 0)
     }
 }
 
@@ -144,6 +148,39 @@ pub struct Watcher {
     pub interval: Duration,
     /// Called each time.
     pub tell: Tell,
+}
+
+/// A share of bytes in per cent, to a tenth. If there is a rest, however small, it does not read as all.
+fn share(part: u64, all: u64, has_rest: bool) -> String {
+    if !has_rest {
+        return "100 %".to_owned();
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a share for people")]
+    let share = 100.0 * part as f64 / all.max(1) as f64;
+    format!("{} %", ((share * 10.0).round() / 10.0).min(99.9))
+}
+
+/// What part of the copied bytes went sealed, and why the rest did not.
+pub(crate) struct Sealed<'a>(pub(crate) &'a Progress);
+
+impl std::fmt::Display for Sealed<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let progress = self.0;
+        let opened = progress.opened.total();
+        f.write_str(&share(progress.bytes_out.saturating_sub(opened.bytes), progress.bytes_out, opened.batches > 0))?;
+        for reason in OpenReason::ALL {
+            let one = progress.opened.of(reason);
+            if one.batches > 0 {
+                write!(f, ", {} opened ({} batches)", reason.word(), one.batches)?;
+            }
+        }
+        let stamped = progress.sealed_append_time;
+        if stamped.batches > 0 {
+            let share = share(stamped.bytes, progress.bytes_out, stamped.bytes < progress.bytes_out);
+            write!(f, ", {share} with producers' times")?;
+        }
+        Ok(())
+    }
 }
 
 /// Until when produce requests may be sent: the one value that the control thread and workers share while batches
@@ -173,5 +210,32 @@ impl LeaseClock {
     pub(crate) fn allows(&self, now: Instant) -> bool {
         let until = Duration::from_micros(self.until_micros.load(Ordering::Acquire));
         now.saturating_duration_since(self.base) < until
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(bytes_out: u64, count: impl FnOnce(&mut Progress)) -> String {
+        let mut progress = Progress { bytes_out, ..Progress::default() };
+        count(&mut progress);
+        Sealed(&progress).to_string()
+    }
+
+    #[test]
+    fn the_sealed_share_names_what_was_opened_and_why() {
+        assert_eq!(said(0, |_| {}), "100 %");
+        assert_eq!(said(1000, |_| {}), "100 %");
+        assert_eq!(
+            said(1000, |progress| progress.opened.of_mut(OpenReason::Thinned).add(3, 255)),
+            "74.5 %, thinned opened (3 batches)"
+        );
+        assert_eq!(
+            said(1_000_000, |progress| progress.opened.of_mut(OpenReason::TooLarge).add(1, 1)),
+            "99.9 %, too large opened (1 batches)",
+            "a little is not nothing"
+        );
+        assert_eq!(said(1000, |progress| progress.sealed_append_time.add(2, 500)), "100 %, 50 % with producers' times");
     }
 }

@@ -3,6 +3,10 @@
 //! Compacted, one partition. Keys and values are JSON with a version, so that an operator can read them with any
 //! client. A break is written before the anchor that covers it (`design.md` 4); a copy of the last anchor outlives the
 //! group's commits, which brokers let expire.
+//!
+//! Breaks also stand inside batches: where compaction took records, the distance between both logs changes at each gap.
+//! A source offset in a gap stands for the next record, so it translates to the least of what its run says and where
+//! the next run begins on the target.
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc, time::Duration};
 

@@ -70,11 +70,17 @@ pub struct FlowSettings {
     pub on_target_recreated: OnTargetRecreated,
     /// Which time records of a LogAppendTime source show on the target.
     pub log_append_time: LogAppendTime,
+    /// What one batch may become, in bytes, when it has to be decompressed.
+    pub open_bytes_max: usize,
     /// Whether progress is also committed on the source, for people's lag tools.
     pub commit_source_offsets: bool,
     /// The group of those commits; `None`: `towpath.<source>.<target>`.
     pub source_group_id: Option<String>,
 }
+
+/// What a batch may become when it is decompressed: a hundred times the broker's default limit of a batch, more than JSON
+/// compresses to. Java's consumers have no such limit; it is here so that a batch made to fill memory does not.
+pub const OPEN_BYTES_MAX: usize = 128 << 20;
 
 /// MirrorMaker's default for new topics.
 pub const REPLICATION_FACTOR: i16 = 2;

@@ -17,7 +17,7 @@ use super::{
     flow::{Directory, Flow, FlowContext, FlowEnd, FlowError, FlowStatus, wall_ms},
     lease::{LockError, StateLock, instance_id},
     partition::PartitionState,
-    report::{FlowReport, Totals, Watcher},
+    report::{FlowReport, Sealed, Totals, Watcher},
     settings::{FlowSettings, ProcessSettings},
     shard::{Shard, ShardConfig},
 };
@@ -367,7 +367,7 @@ fn print_progress(report: &FlowReport, before: &Totals, interval: Duration) {
         mb_per_s_out = tenths(rate(progress.bytes_out, before.progress.bytes_out) / 1e6),
         behind_records = now.lag,
         behind_s = tenths(millis_as_seconds(now.lag_ms)),
-        sealed = "100 %",
+        sealed = Sealed(progress).to_string(),
         stopped = now.stopped,
         waiting = now.other,
         "progress"
@@ -401,7 +401,10 @@ fn log_sum(report: &FlowReport) {
         batches = progress.batches,
         bytes_in = progress.bytes_in,
         bytes_out = progress.bytes_out,
-        sealed = "100 %",
+        sealed = Sealed(progress).to_string(),
+        opened_batches = progress.opened.total().batches,
+        opened_bytes = progress.opened.total().bytes,
+        empty_batches = progress.empty_batches,
         aborted_records = progress.aborted_records,
         lost_records = progress.lost_records,
         "copied in all"

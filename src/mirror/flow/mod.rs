@@ -229,6 +229,9 @@ fn add(sum: &mut super::partition::Progress, one: &super::partition::Progress) {
     sum.bytes_in += one.bytes_in;
     sum.bytes_out += one.bytes_out;
     sum.batches += one.batches;
+    sum.opened.merge(&one.opened);
+    sum.sealed_append_time.add(one.sealed_append_time.batches, one.sealed_append_time.bytes);
+    sum.empty_batches += one.empty_batches;
     sum.control_batches += one.control_batches;
     sum.aborted_records += one.aborted_records;
     sum.lost_records += one.lost_records;
@@ -435,6 +438,7 @@ impl Flow {
             window_max: usize::from(self.settings.produce.in_flight_per_partition_max),
             old_age,
             tail_bytes_max: self.settings.anchor.bytes.saturating_mul(TAIL_BYTES_FACTOR),
+            open_bytes_max: self.settings.open_bytes_max,
             stopped_retry: Duration::from_secs(30),
         }
     }

@@ -242,13 +242,37 @@ impl<'a> Running<'a> {
     async fn discovered(&mut self, found: Result<Renewed, FlowError>) {
         match found {
             Ok(found) => {
-                self.topics = found.topics;
+                let former = std::mem::replace(&mut self.topics, found.topics);
+                self.tell_limits(&former).await;
                 self.refusals = found.refusals;
                 self.follow_leaders();
                 let owned = self.owned;
                 self.assign(owned, true).await;
             }
             Err(error) => warn!(flow = %self.flow.name, %error, "topics could not be looked for"),
+        }
+    }
+
+    /// Tells the workers where the target takes larger or smaller batches than when its partitions were assigned.
+    async fn tell_limits(&self, former: &[Discovered]) {
+        let before: BTreeMap<&TopicName, Option<usize>> =
+            former.iter().map(|topic| (&topic.source, topic.target_batch_bytes_max)).collect();
+        let changed: BTreeMap<&TopicName, Option<usize>> = self
+            .topics
+            .iter()
+            .filter(|topic| before.get(&topic.source).is_some_and(|limit| *limit != topic.target_batch_bytes_max))
+            .map(|topic| (&topic.source, topic.target_batch_bytes_max))
+            .collect();
+        let mut lots: BTreeMap<usize, Vec<_>> = BTreeMap::new();
+        for (id, copy) in &self.copies {
+            if let Some(limit) = changed.get(&copy.source.topic) {
+                lots.entry(copy.worker).or_default().push((*id, *limit));
+            }
+        }
+        for (worker, lot) in lots {
+            if let Some(shard) = self.shards.get(worker) {
+                let _ = shard.send(Command::Limits(lot)).await;
+            }
         }
     }
 

@@ -3,19 +3,17 @@
 //! Whatever the cause (start, takeover, unknown outcome, another leader, error 45, an unexpected base offset), the way is
 //! the same. The base is the last position known for sure: what was acknowledged in this incarnation, else the anchor.
 
-use std::collections::VecDeque;
-use std::time::Duration;
-
 use tokio::time::Instant;
 
 use super::{
     machine::{LOSSES_MAX, PartitionMachine, Phase},
+    matching::{Expected, MATCH_PATIENCE, sent_equals_stored},
     state::StopReason,
-    types::{Lost, StartAt, TargetNotEmpty},
+    types::{Lost, StartAt, TailBatch, TargetNotEmpty},
 };
 use crate::{
-    batch::{BatchHeader, HEADER_LEN, ProducerIdentity, sequence, stamped_crc},
-    mirror::anchor::{Position, Shape},
+    batch::{BatchHeader, ProducerIdentity, sequence},
+    mirror::anchor::Position,
     protocol::LeaderEpoch,
 };
 
@@ -36,6 +34,8 @@ pub enum LocateAsk {
         from: i64,
         /// Offset after the last.
         to: i64,
+        /// Whether what the records say is needed too: the answer is for `handle_tail_records` then.
+        records: bool,
     },
     /// Where the source's log begins and ends.
     Source,
@@ -90,109 +90,6 @@ pub struct Located {
     pub producer: ProducerAnswer,
 }
 
-/// What the target holds behind the position, to be found again in the source.
-#[derive(Debug)]
-pub(super) enum Expected {
-    /// Only we wrote, so many records.
-    Count { remaining: i64 },
-    /// These batches.
-    Headers { batches: VecDeque<BatchHeader> },
-}
-
-/// Whether a source batch is what the target holds next.
-pub(super) enum Matched {
-    Yes {
-        complete: bool,
-    },
-    No {
-        why: String,
-    },
-    /// Counting cannot tell; the headers can.
-    Doubtful,
-}
-
-/// How long the source may have nothing more while the target still holds unmatched batches: its high watermark may
-/// lag after an election.
-pub(super) const MATCH_PATIENCE: Duration = Duration::from_secs(30);
-
-impl Expected {
-    /// Compares the batch that would be sent with what the target holds (match, don't count: `design.md` 4).
-    pub(super) fn compare(
-        &mut self,
-        head: &[u8; HEADER_LEN],
-        before: &Position,
-        source: &BatchHeader,
-        shape: Shape,
-    ) -> Matched {
-        match self {
-            Self::Count { remaining } => {
-                if *remaining < i64::from(source.records_count) {
-                    return Matched::Doubtful;
-                }
-                *remaining -= i64::from(source.records_count);
-                Matched::Yes { complete: *remaining == 0 }
-            }
-            Self::Headers { batches } => {
-                let Some(stored) = batches.pop_front() else {
-                    return Matched::No { why: "nothing was left to match".to_owned() };
-                };
-                match sent_equals_stored(head, before, &stored, shape) {
-                    Ok(()) => Matched::Yes { complete: batches.is_empty() },
-                    Err(why) => Matched::No {
-                        why: format!(
-                            "the target's batch at offset {} is not the source's batch at offset {}: {why}",
-                            stored.base_offset, source.base_offset
-                        ),
-                    },
-                }
-            }
-        }
-    }
-
-    fn describe(&self) -> String {
-        match self {
-            Self::Count { remaining } => format!("{remaining} records"),
-            Self::Headers { batches } => format!("{} batches", batches.len()),
-        }
-    }
-}
-
-/// Whether a stored batch is the one we would send at this position. The checksum covers everything the broker keeps.
-/// A topic with LogAppendTime, or a wrong largest timestamp, makes the broker stamp the header in place
-/// (`broker-experiments.md` S1): the checksum of that follows from ours. Only a topic that recompresses has another
-/// payload; then identity, sequence, count and time must do.
-fn sent_equals_stored(
-    head: &[u8; HEADER_LEN],
-    before: &Position,
-    stored: &BatchHeader,
-    shape: Shape,
-) -> Result<(), &'static str> {
-    let Some(sent) = BatchHeader::parse(head) else {
-        return Err("the header cannot be read");
-    };
-    if stored.base_offset != before.target_next {
-        return Err("it stands at another offset");
-    }
-    if (stored.producer_id, stored.producer_epoch, stored.base_sequence)
-        != (sent.producer_id, sent.producer_epoch, sent.base_sequence)
-    {
-        return Err("another identity or sequence wrote it");
-    }
-    if stored.records_count != sent.records_count || stored.last_offset_delta != sent.last_offset_delta {
-        return Err("it has another number of records");
-    }
-    if stored.codec() == sent.codec() {
-        // Another length with the same codec is another batch, never the broker's work.
-        let ours = stored.batch_length == sent.batch_length && stored.crc == stamped_crc(&sent, stored);
-        return if ours { Ok(()) } else { Err("its bytes differ") };
-    }
-    // The header of a sealed LogAppendTime batch shows the source's time, its payload the producers'.
-    if stored.max_timestamp != sent.max_timestamp && !stored.is_log_append_time() && !shape.sealed_append_time {
-        return Err("its newest record is of another time");
-    }
-    Ok(())
-}
-
 impl PartitionMachine {
     /// What should be looked up now; `None` while nothing is, or the answer is awaited.
     #[must_use]
@@ -202,8 +99,8 @@ impl PartitionMachine {
                 source: self.goal.is_none() || (!self.located && self.spec.anchor.is_none()),
                 identity: self.identity,
             }),
-            Phase::ReadingTail { from, to, asked: false, not_before } if *not_before <= now => {
-                Some(LocateAsk::Tail { from: *from, to: *to })
+            Phase::ReadingTail { from, to, asked: false, not_before, records } if *not_before <= now => {
+                Some(LocateAsk::Tail { from: *from, to: *to, records: *records })
             }
             Phase::Matching { .. } | Phase::Anchoring | Phase::Copying if self.ask_source => Some(LocateAsk::Source),
             _ => None,
@@ -288,7 +185,13 @@ impl PartitionMachine {
             self.stop(now, StopReason::PositionUnknown { why });
             return;
         }
-        self.phase = Phase::ReadingTail { from: base.target_next, to: target.end, asked: false, not_before: now };
+        self.phase = Phase::ReadingTail {
+            from: base.target_next,
+            to: target.end,
+            asked: false,
+            not_before: now,
+            records: false,
+        };
     }
 
     /// No anchor: an empty target begins at the source's start; another one is somebody's decision.
@@ -356,27 +259,9 @@ impl PartitionMachine {
 
     /// The answer to [`LocateAsk::Tail`]: the headers of all batches in the range, in order.
     pub fn handle_tail(&mut self, now: Instant, tail: Vec<BatchHeader>) {
-        let Phase::ReadingTail { from, to, asked: true, .. } = self.phase else {
-            return;
-        };
-        let mut next = from;
-        for header in &tail {
-            if (header.producer_id, header.producer_epoch) != (self.identity.producer_id, self.identity.producer_epoch)
-            {
-                self.stop(now, StopReason::ForeignWrite { offset: header.base_offset });
-                return;
-            }
-            if header.base_offset != next {
-                let why = format!("the target's log has no batch that begins at offset {next}");
-                self.stop(now, StopReason::PositionUnknown { why });
-                return;
-            }
-            next = header.next_offset();
-        }
-        if next != to {
-            // The log moved while it was read: look again.
-            self.handle_locate_failed(now);
-            self.phase = Phase::Locating { not_before: now, asked: false, awaiting_high_watermark: false };
+        if !matches!(self.phase, Phase::ReadingTail { asked: true, records: false, .. })
+            || !self.is_whole_tail(now, tail.iter())
+        {
             return;
         }
         let shape = self.settings.shape;
@@ -393,36 +278,58 @@ impl PartitionMachine {
         }
     }
 
-    fn begin_matching(&mut self, now: Instant, expected: Expected) {
-        // Every outcome is settled here, and what landed is about to be found in the source.
-        self.in_flight.clear();
-        self.prepared = self.acked;
-        self.taken_epoch = self.acked_epoch;
-        self.match_overdue = false;
-        self.match_until = Some(now + MATCH_PATIENCE);
-        self.phase = Phase::Matching { expected };
-    }
-
-    /// The records that were counted may not be those that were sent: read the headers of what is left.
-    pub(super) fn doubt_count(&mut self, now: Instant) {
-        self.count_doubted = true;
-        if let Phase::Matching { expected: Expected::Count { remaining } } = self.phase {
-            let from = self.acked.target_next;
-            self.match_until = None;
-            self.phase = Phase::ReadingTail { from, to: from + remaining, asked: false, not_before: now };
+    /// The answer to [`LocateAsk::Tail`] with records: all batches in the range, in order.
+    pub fn handle_tail_records(&mut self, now: Instant, tail: Vec<TailBatch>) {
+        if !matches!(self.phase, Phase::ReadingTail { asked: true, records: true, .. })
+            || !self.is_whole_tail(now, tail.iter().map(|batch| &batch.header))
+        {
+            return;
         }
+        // A request that came late may have been appended a second time, where the broker had forgotten its producer;
+        // beside a hole in the source that could look like a record that compaction took.
+        let mut next = self.acked.next_sequence;
+        for TailBatch { header, .. } in &tail {
+            if header.base_sequence != next {
+                let why = format!(
+                    "the target's batch at offset {} has the sequence {} where {next} is due: it was written twice, or out \
+                     of order",
+                    header.base_offset, header.base_sequence
+                );
+                self.stop(now, StopReason::PositionUnknown { why });
+                return;
+            }
+            next = sequence::advance(next, header.records_count);
+        }
+        let records = tail.into_iter().flat_map(|batch| batch.records).collect();
+        self.begin_matching(now, Expected::Records { records });
     }
 
-    /// Whether only numbers of records are compared.
-    pub(super) fn is_counting(&self) -> bool {
-        matches!(self.phase, Phase::Matching { expected: Expected::Count { .. } })
-    }
-
-    /// Everything the target holds was found in the source.
-    pub(super) fn matched(&mut self) {
-        self.mark_anchor();
-        let (position, epoch) = (self.acked, self.acked_epoch);
-        self.begin_copying(position, epoch);
+    /// Whether these are all the batches that were asked for, and ours; else says what follows from it.
+    fn is_whole_tail<'a>(&mut self, now: Instant, tail: impl Iterator<Item = &'a BatchHeader>) -> bool {
+        let Phase::ReadingTail { from, to, .. } = self.phase else {
+            return false;
+        };
+        let ours = (self.identity.producer_id, self.identity.producer_epoch);
+        let mut next = from;
+        for header in tail {
+            if (header.producer_id, header.producer_epoch) != ours {
+                self.stop(now, StopReason::ForeignWrite { offset: header.base_offset });
+                return false;
+            }
+            if header.base_offset != next {
+                let why = format!("the target's log has no batch that begins at offset {next}");
+                self.stop(now, StopReason::PositionUnknown { why });
+                return false;
+            }
+            next = header.next_offset();
+        }
+        if next != to {
+            // The log moved while it was read: look again.
+            self.handle_locate_failed(now);
+            self.phase = Phase::Locating { not_before: now, asked: false, awaiting_high_watermark: false };
+            return false;
+        }
+        true
     }
 
     /// Nothing was matched for a while. What the source said last may be old (it may be unreachable since), so it is
@@ -469,15 +376,8 @@ impl PartitionMachine {
             self.fetch_succeeded();
         } else if position > ends.high_watermark {
             self.stop_behind_queue(now, StopReason::SourceTruncated { position, end: ends.high_watermark });
-        } else if position >= ends.readable_end
-            && self.match_overdue
-            && let Phase::Matching { expected } = &self.phase
-        {
-            let why = format!(
-                "the source ends at offset {position}, but the target holds {} that it does not have",
-                expected.describe()
-            );
-            self.stop(now, StopReason::PositionUnknown { why });
+        } else if position >= ends.readable_end && self.match_overdue {
+            self.match_at_end(now);
         }
     }
 

@@ -6,9 +6,9 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::{
-    locate::Expected,
+    matching::Expected,
     state::{PartitionState, StopReason},
-    types::{Break, Lost, PartitionSettings, PartitionSpec, Progress, Ticket},
+    types::{Break, Lost, OpenReason, PartitionSettings, PartitionSpec, Progress, Ticket},
 };
 use crate::{
     backoff::Backoff,
@@ -24,9 +24,23 @@ use crate::{
 /// Losses that are remembered one by one; the counter goes on.
 pub(super) const LOSSES_MAX: usize = 16;
 
+/// How a batch goes out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// As it was fetched, behind a new header.
+    Sealed,
+    /// So too, although the source showed another time than the payload holds.
+    SealedAppendTime,
+    /// Encoded anew.
+    Opened(OpenReason),
+}
+
 #[derive(Debug)]
 pub(super) struct Queued {
     pub(super) source_base: i64,
+    pub(super) way: Way,
+    /// Records before which source offsets are missing: number within the batch, and source offset.
+    pub(super) gaps: Vec<(i32, i64)>,
     pub(super) before: Position,
     pub(super) after: Position,
     pub(super) records: i32,
@@ -41,6 +55,8 @@ pub(super) struct Queued {
 pub(super) struct InFlight {
     pub(super) ticket: Ticket,
     pub(super) source_base: i64,
+    pub(super) way: Way,
+    pub(super) gaps: Vec<(i32, i64)>,
     pub(super) before: Position,
     pub(super) after: Position,
     pub(super) records: i32,
@@ -68,6 +84,8 @@ pub(super) enum Phase {
         to: i64,
         asked: bool,
         not_before: Instant,
+        /// What the records say is needed, not only the headers.
+        records: bool,
     },
     /// Source batches are compared with what the target holds.
     Matching {
@@ -117,7 +135,7 @@ pub struct PartitionMachine {
     pub(super) hold: Option<(Instant, String)>,
     fetch_backoff: Backoff,
     pub(super) ask_source: bool,
-    /// A batch that needs the open path stands here; what comes before it is still copied.
+    /// Something that cannot be copied stands here; what comes before it is still copied.
     pub(super) blocked: Option<StopReason>,
     pub(super) corrupt_attempts: u32,
     /// `target - source` of the current run, once a batch was acknowledged.
@@ -137,6 +155,15 @@ pub struct PartitionMachine {
     pub(super) match_until: Option<Instant>,
     /// The patience is over: the next fresh word of the source's end decides.
     pub(super) match_overdue: bool,
+    /// The target topic's `max.message.bytes` as far as it is known.
+    pub(super) batch_bytes_max: Option<usize>,
+    /// It was concluded from a refusal, so only the target itself knows whether a single record above it is too large.
+    pub(super) limit_is_guess: bool,
+    /// While matching: source offsets without a record since the last one that was found. So many records of the
+    /// target may have no counterpart in the source.
+    pub(super) missing: i64,
+    /// While matching: answers in a row that held too few old entries for the target's next batch.
+    pub(super) short_answers: u32,
     /// Counting the source's records proved unreliable since the last look-up: headers have to be read.
     pub(super) count_doubted: bool,
     pub(super) progress: Progress,
@@ -167,6 +194,10 @@ impl PartitionMachine {
             None => Phase::Locating { not_before: now, asked: false, awaiting_high_watermark: false },
         };
         Self {
+            batch_bytes_max: spec.target_batch_bytes_max,
+            limit_is_guess: false,
+            missing: 0,
+            short_answers: 0,
             settings,
             spec,
             identity,
@@ -300,6 +331,14 @@ impl PartitionMachine {
                 self.stop(now, reason);
             }
             Some(_) => {}
+        }
+    }
+
+    /// The target topic's `max.message.bytes` was read anew.
+    pub fn handle_limit(&mut self, limit: Option<usize>) {
+        if limit.is_some() {
+            self.batch_bytes_max = limit;
+            self.limit_is_guess = false;
         }
     }
 

@@ -21,11 +21,20 @@
 //! * (F) at most the window's number of batches is in flight: one until the first acknowledgement after (re)locating,
 //!   and for batches so old that the broker may forget their producer (`design.md` 4 "In flight").
 //!
+//! A source batch that the target would refuse becomes one or several others in `open`. Where such a batch ended may hang
+//! on what an answer happened to hold and on the target's limit at that time; so whoever finds it again on the target
+//! (`matching`) cuts the source where the target's batches are cut, and compares what comes out.
+//!
+//! A position may stand inside a source batch: before a record that is the first of an outgoing batch, and every outgoing
+//! batch depends on the record it begins at alone.
+//!
 //! Start reading at [`PartitionMachine`]; the walk over fetched batches is in `take`, reconciling in `locate`.
 
 mod anchoring;
 mod locate;
 mod machine;
+mod matching;
+mod open;
 mod send;
 mod state;
 mod take;
@@ -35,8 +44,9 @@ mod types;
 
 pub use locate::{LocateAsk, Located, ProducerAnswer, SourceEnds, TargetEnds};
 pub use machine::PartitionMachine;
-pub use state::{OpenPathReason, PartitionState, StopReason};
+pub use state::{PartitionState, StopReason};
 pub use take::Fetched;
 pub use types::{
-    Break, Lost, Outbound, PartitionSettings, PartitionSpec, ProduceOutcome, Progress, StartAt, TargetNotEmpty, Ticket,
+    Break, Lost, OpenReason, Opened, Outbound, PartitionSettings, PartitionSpec, ProduceOutcome, Progress, Share,
+    StartAt, TailBatch, TargetNotEmpty, Ticket,
 };

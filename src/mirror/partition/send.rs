@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{
-    machine::{InFlight, PartitionMachine, Phase},
-    state::{OpenPathReason, StopReason},
+    machine::{InFlight, PartitionMachine, Phase, Way},
+    state::StopReason,
     types::{Break, Outbound, ProduceOutcome, Ticket},
 };
 use crate::{
@@ -76,6 +76,8 @@ impl PartitionMachine {
         self.in_flight.push_back(InFlight {
             ticket,
             source_base: next.source_base,
+            way: next.way,
+            gaps: next.gaps,
             before: next.before,
             after: next.after,
             records: next.records,
@@ -132,9 +134,9 @@ impl PartitionMachine {
         if let Phase::Stopped { retry_at: Some(at), reason } = &self.phase
             && *at <= now
         {
-            if matches!(reason, StopReason::NeedsOpenPath { reason: OpenPathReason::TooLarge { .. }, .. }) {
+            if matches!(reason, StopReason::RecordTooLarge { .. }) {
                 // The limit may have been raised meanwhile: from now on the target's answer decides.
-                self.spec.target_batch_bytes_max = None;
+                self.limit_is_guess = true;
             }
             self.blocked = None;
             self.corrupt_attempts = 0;
@@ -202,7 +204,7 @@ impl PartitionMachine {
         let Some(batch) = self.in_flight.pop_front() else {
             return;
         };
-        self.count_run(batch.source_base, batch.before.target_next);
+        self.count_runs(batch.source_base, batch.before.target_next, &batch.gaps);
         self.acked = batch.after;
         self.acked_epoch = batch.leader_epoch;
         self.confirmed = true;
@@ -212,8 +214,21 @@ impl PartitionMachine {
         self.progress.records += u64::try_from(batch.records).unwrap_or(0);
         self.progress.bytes_out += batch.bytes as u64;
         self.progress.batches += 1;
+        match batch.way {
+            Way::Sealed => {}
+            Way::SealedAppendTime => self.progress.sealed_append_time.add(1, batch.bytes as u64),
+            Way::Opened(reason) => self.progress.opened.of_mut(reason).add(1, batch.bytes as u64),
+        }
         self.progress.already_there += u64::from(already);
         self.newest_timestamp = self.newest_timestamp.max(batch.max_timestamp);
+    }
+
+    /// Notes the breaks of a batch whose records have missing offsets between them: before each the distance changes.
+    pub(super) fn count_runs(&mut self, source_base: i64, target_base: i64, gaps: &[(i32, i64)]) {
+        self.count_run(source_base, target_base);
+        for (index, offset) in gaps {
+            self.count_run(*offset, target_base.saturating_add(i64::from(*index)));
+        }
     }
 
     /// Notes a break where the distance between both logs changes (`design.md` 5).
@@ -247,10 +262,20 @@ impl PartitionMachine {
         }
         // A refusal counts only if it is the first thing that went wrong: a later batch is refused for many reasons
         // once one before it failed.
-        let first = self.in_flight.front().map(|batch| (batch.ticket, batch.source_base));
-        if let (Some((ticket, code, message)), Some((first, offset))) = (refused.take(), first)
+        let first = self.in_flight.front().map(|batch| (batch.ticket, batch.source_base, batch.records, batch.bytes));
+        if let (Some((ticket, code, message)), Some((first, offset, records, bytes))) = (refused.take(), first)
             && ticket == first
         {
+            if matches!(code, ErrorCode::MESSAGE_TOO_LARGE | ErrorCode::RECORD_LIST_TOO_LARGE) {
+                // Nothing was appended and no sequence used: the same records go again in smaller batches.
+                if records > 1 {
+                    self.learn_limit(bytes);
+                    self.relocate(now);
+                } else {
+                    self.stop(now, StopReason::RecordTooLarge { offset, bytes, limit: None });
+                }
+                return;
+            }
             let message = message.filter(|text| !text.is_empty());
             self.stop(now, StopReason::Refused { offset, code, message });
             return;

@@ -1,61 +1,27 @@
 //! The states of a partition as people see them, each with its reason and its remedy.
 
-use crate::{
-    batch::Codec,
-    protocol::{ErrorCode, TopicId},
-};
-
-/// Why a batch cannot be forwarded as it is (`batch-forwarding.md` 2.3).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OpenPathReason {
-    /// Compaction took records out of the batch.
-    Thinned,
-    /// The batch begins before the offset the copy starts at.
-    StartsBefore,
-    /// Magic 0 or 1.
-    OldFormat {
-        /// The magic byte.
-        magic: i8,
-    },
-    /// Consumers see the broker's append time, which is not in the payload.
-    LogAppendTime,
-    /// More bytes than the target topic takes in one batch.
-    TooLarge {
-        /// Size of the batch in bytes.
-        bytes: usize,
-        /// The target topic's `max.message.bytes`.
-        limit: usize,
-    },
-    /// A codec the target does not know.
-    Codec(Codec),
-}
-
-impl std::fmt::Display for OpenPathReason {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Thinned => f.write_str("compaction took records out of the batch"),
-            Self::StartsBefore => f.write_str("the batch begins before the offset the copy starts at"),
-            Self::OldFormat { magic } => {
-                write!(f, "the batch is in the old message format {magic}")
-            }
-            Self::LogAppendTime => f.write_str("the source topic stamps records with the broker's append time"),
-            Self::TooLarge { bytes, limit } => {
-                write!(f, "the batch has {bytes} bytes, the target topic takes {limit}")
-            }
-            Self::Codec(codec) => write!(f, "the codec {codec:?} is not known"),
-        }
-    }
-}
+use crate::protocol::{ErrorCode, TopicId};
 
 /// Why a partition stands still until somebody decides or repairs something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StopReason {
-    /// The batch at this source offset needs decoding, which this version cannot do.
-    NeedsOpenPath {
+    /// The batch at this source offset must be opened, and cannot.
+    CannotOpen {
         /// Base offset of the batch on the source.
         offset: i64,
-        /// Why.
-        reason: OpenPathReason,
+        /// What was found.
+        why: String,
+        /// It would become larger than `towpath.open.max.bytes` allows.
+        too_large: bool,
+    },
+    /// A single record is larger than the target topic takes.
+    RecordTooLarge {
+        /// Its offset on the source.
+        offset: i64,
+        /// Size in bytes of a batch with this record alone.
+        bytes: usize,
+        /// The target topic's `max.message.bytes`, if known.
+        limit: Option<usize>,
     },
     /// There is no anchor, and the target partition has records.
     TargetNotEmpty {
@@ -146,7 +112,8 @@ impl StopReason {
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
-            Self::NeedsOpenPath { .. } => "needs-open-path",
+            Self::CannotOpen { .. } => "cannot-open",
+            Self::RecordTooLarge { .. } => "record-too-large",
             Self::TargetNotEmpty { .. } => "target-not-empty",
             Self::TargetTruncated { .. } => "target-truncated",
             Self::TargetRecreated { .. } => "target-recreated",
@@ -176,7 +143,7 @@ impl StopReason {
                 // A broker that has just started may not know its topics yet.
                 | Self::SourceGone
                 | Self::TargetGone
-                | Self::NeedsOpenPath { reason: OpenPathReason::TooLarge { .. }, .. }
+                | Self::RecordTooLarge { .. }
         )
     }
 
@@ -184,16 +151,16 @@ impl StopReason {
     #[must_use]
     pub fn remedy(&self) -> String {
         match self {
-            Self::NeedsOpenPath { reason: OpenPathReason::LogAppendTime, .. } => {
-                "set towpath.log.append.time=sealed to copy it with the producers' own times, or leave the topic out \
-                 with topics.exclude"
+            Self::CannotOpen { too_large: true, .. } => {
+                "raise towpath.open.max.bytes and restart, or leave the topic out with topics.exclude".into()
+            }
+            Self::CannotOpen { .. } => {
+                "read the source topic there with Kafka's console consumer: if it fails too, the data is damaged; leave \
+                 the topic out with topics.exclude"
                     .into()
             }
-            Self::NeedsOpenPath { reason: OpenPathReason::TooLarge { bytes, .. }, .. } => {
+            Self::RecordTooLarge { bytes, .. } => {
                 format!("raise max.message.bytes of the target topic to {bytes} or more; it is tried again by itself")
-            }
-            Self::NeedsOpenPath { .. } => {
-                "this version forwards whole batches only: leave the topic out with topics.exclude".into()
             }
             Self::TargetNotEmpty { .. } => {
                 "delete the remote topic, or set towpath.on.target.not.empty=append to copy behind what it holds".into()
@@ -263,8 +230,12 @@ fn refused_remedy(code: ErrorCode) -> &'static str {
 impl std::fmt::Display for StopReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::NeedsOpenPath { offset, reason } => {
-                write!(f, "needs the open path at source offset {offset}: {reason}")
+            Self::CannotOpen { offset, why, .. } => {
+                write!(f, "cannot open the batch at source offset {offset}: {why}")
+            }
+            Self::RecordTooLarge { offset, bytes, limit } => {
+                write!(f, "record too large: the one at source offset {offset} makes a batch of {bytes} bytes")?;
+                limit.map_or(Ok(()), |limit| write!(f, ", the target topic takes {limit}"))
             }
             Self::TargetNotEmpty { start, end } => write!(
                 f,

@@ -4,12 +4,11 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::{
-    locate::{MATCH_PATIENCE, Matched},
-    machine::{PartitionMachine, Phase, Queued},
-    state::{OpenPathReason, StopReason},
+    machine::{PartitionMachine, Phase, Queued, Way},
+    state::StopReason,
 };
 use crate::{
-    batch::{AbortFilter, Batch, Codec, Entry, Fate, seal, sequence, walk},
+    batch::{AbortFilter, Batch, Entry, Fate, open::LegacyRun, seal, sequence, walk},
     mirror::{anchor::Position, budget::FrameHold},
     protocol::{AbortedTransaction, LeaderEpoch},
 };
@@ -39,7 +38,8 @@ pub struct Fetched {
 }
 
 /// What the walk does after a batch.
-enum Next {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
     Go,
     End,
 }
@@ -59,25 +59,32 @@ impl PartitionMachine {
         let aborted = if self.shape().read_committed { fetched.aborted } else { Vec::new() };
         let mut filter = AbortFilter::new(aborted);
         let mut entries = walk(fetched.records);
+        let mut run = LegacyRun::default();
+        let hold = fetched.hold.as_ref();
         let mut whole = 0_usize;
         for entry in entries.by_ref() {
             whole += 1;
-            match entry {
-                Ok(Entry::Batch(batch)) => {
-                    if matches!(self.take(now, &batch, &mut filter, fetched.hold.as_ref()), Next::End) {
-                        return;
-                    }
+            let next = match entry {
+                Ok(Entry::Legacy { base_offset, bytes, .. }) => {
+                    self.take_legacy(now, base_offset, &bytes, &mut run, hold)
                 }
-                Ok(Entry::Legacy { base_offset, magic, .. }) => {
-                    let reason = OpenPathReason::OldFormat { magic };
-                    self.stop_behind_queue(now, StopReason::NeedsOpenPath { offset: base_offset, reason });
-                    return;
-                }
+                Ok(Entry::Batch(batch)) => match self.take_run(now, &mut run, hold) {
+                    Next::Go => self.take(now, &batch, &mut filter, hold),
+                    Next::End => Next::End,
+                },
                 Err(error) => {
-                    self.corrupt(now, error.base_offset, &error.to_string());
-                    return;
+                    if self.take_run(now, &mut run, hold) == Next::Go {
+                        self.corrupt(now, error.base_offset, &error.to_string());
+                    }
+                    Next::End
                 }
+            };
+            if next == Next::End {
+                return;
             }
+        }
+        if self.take_run(now, &mut run, hold) == Next::End {
+            return;
         }
         let cut_off = entries.cut_off();
         self.progress.bytes_in_vain += cut_off as u64;
@@ -85,8 +92,13 @@ impl PartitionMachine {
             self.partition_bytes_max = self.partition_bytes_first;
         } else if cut_off > 0 {
             // Brokers give the first batch whole; those that do not need to be asked for more.
-            self.partition_bytes_max = self.partition_bytes_max.saturating_mul(2).min(PARTITION_BYTES_CEILING);
+            self.grow_fetch();
         }
+    }
+
+    /// Asks for more at once.
+    pub(super) fn grow_fetch(&mut self) {
+        self.partition_bytes_max = self.partition_bytes_max.saturating_mul(2).min(PARTITION_BYTES_CEILING);
     }
 
     fn take(&mut self, now: Instant, batch: &Batch, filter: &mut AbortFilter, hold: Option<&FrameHold>) -> Next {
@@ -103,11 +115,14 @@ impl PartitionMachine {
             return Next::End;
         }
         self.corrupt_attempts = 0;
-        if self.is_counting() && (header.base_offset > self.prepared.source_next || header.is_empty()) {
+        if self.is_counting()
+            && (header.base_offset > self.prepared.source_next || header.is_empty() || header.is_thinned())
+        {
             // Compaction took something here, before the earlier incarnation sent it or since.
             self.doubt_count(now);
             return Next::End;
         }
+        self.note_hole(header.base_offset);
         // (E) The control bit comes before everything else: sealing a marker would hide it from the target
         // (`broker-experiments.md` section 0.1).
         match fate {
@@ -122,14 +137,18 @@ impl PartitionMachine {
                 return Next::Go;
             }
             Fate::Data if header.is_empty() => {
+                self.progress.empty_batches += 1;
+                self.note_hole(header.next_offset());
                 self.pass_over(header.next_offset(), header.partition_leader_epoch);
                 return Next::Go;
             }
             Fate::Data => {}
         }
-        if let Some(reason) = self.open_path_reason(batch) {
-            self.stop_behind_queue(now, StopReason::NeedsOpenPath { offset: header.base_offset, reason });
-            return Next::End;
+        if self.is_counting() {
+            return self.match_count(now, header);
+        }
+        if let Some(reason) = self.open_reason(header, batch.bytes.len()) {
+            return self.open_batch(now, batch, reason, hold);
         }
         let head = match seal(batch, self.identity, self.prepared.next_sequence) {
             Ok(head) => head,
@@ -140,41 +159,10 @@ impl PartitionMachine {
             }
         };
         let before = self.prepared;
-        let after = Position {
-            source_next: header.next_offset(),
-            target_next: before.target_next.saturating_add(i64::from(header.records_count)),
-            next_sequence: sequence::advance(before.next_sequence, header.records_count),
-        };
+        let after = self.after(header.next_offset(), header.records_count);
         let leader_epoch = LeaderEpoch(header.partition_leader_epoch);
-        let shape = self.shape();
-        if let Phase::Matching { expected } = &mut self.phase {
-            return match expected.compare(&head, &before, header, shape) {
-                Matched::Yes { complete } => {
-                    self.count_run(header.base_offset, before.target_next);
-                    self.prepared = after;
-                    self.acked = after;
-                    self.acked_epoch = leader_epoch;
-                    self.taken_epoch = leader_epoch;
-                    self.match_overdue = false;
-                    self.match_until = Some(now + MATCH_PATIENCE);
-                    if complete {
-                        self.matched();
-                        // The rest of the answer was judged under the anchor's settings; these are the new ones.
-                        if shape != self.settings.shape {
-                            return Next::End;
-                        }
-                    }
-                    Next::Go
-                }
-                Matched::Doubtful => {
-                    self.doubt_count(now);
-                    Next::End
-                }
-                Matched::No { why } => {
-                    self.stop(now, StopReason::PositionUnknown { why });
-                    Next::End
-                }
-            };
+        if let Phase::Matching { .. } = self.phase {
+            return self.match_sealed(now, header, &head, after);
         }
         // Under LogAppendTime the header shows when the source got it; the target goes by the payload, whose first
         // record's time is the base.
@@ -188,6 +176,8 @@ impl PartitionMachine {
         self.queue_bytes += batch.bytes.len();
         self.queue.push_back(Queued {
             source_base: header.base_offset,
+            way: if header.is_log_append_time() { Way::SealedAppendTime } else { Way::Sealed },
+            gaps: Vec::new(),
             before,
             after,
             records: header.records_count,
@@ -200,12 +190,24 @@ impl PartitionMachine {
         Next::Go
     }
 
+    /// The position behind `records` records more, at a source offset.
+    pub(super) fn after(&self, source_next: i64, records: i32) -> Position {
+        Position {
+            source_next,
+            target_next: self.prepared.target_next.saturating_add(i64::from(records)),
+            next_sequence: sequence::advance(self.prepared.next_sequence, records),
+        }
+    }
+
     /// The source position moves over something that is not copied; it counts as acknowledged with what came before.
-    fn pass_over(&mut self, next_offset: i64, epoch: i32) {
+    pub(super) fn pass_over(&mut self, next_offset: i64, epoch: i32) {
         let epoch = LeaderEpoch(epoch);
         self.prepared.source_next = next_offset;
         self.taken_epoch = epoch;
-        if let Some(last) = self.queue.back_mut() {
+        if self.is_comparing() {
+            // Not acknowledged: what compaction took here may be on the target, and the way to the next record that is
+            // found has to be looked at again should another incarnation begin here.
+        } else if let Some(last) = self.queue.back_mut() {
             last.after.source_next = next_offset;
             last.leader_epoch = epoch;
         } else if let Some(last) = self.in_flight.back_mut() {
@@ -223,31 +225,8 @@ impl PartitionMachine {
         self.pass_over(start, LeaderEpoch::NONE.0);
     }
 
-    /// Why this batch cannot go as it is; the order is that of `batch-forwarding.md` 2.4.
-    fn open_path_reason(&self, batch: &Batch) -> Option<OpenPathReason> {
-        let header = &batch.header;
-        if header.is_thinned() {
-            return Some(OpenPathReason::Thinned);
-        }
-        if header.base_offset < self.prepared.source_next {
-            return Some(OpenPathReason::StartsBefore);
-        }
-        if let Codec::Unknown(_) = header.codec() {
-            return Some(OpenPathReason::Codec(header.codec()));
-        }
-        if let Some(limit) = self.spec.target_batch_bytes_max
-            && batch.bytes.len() > limit
-        {
-            return Some(OpenPathReason::TooLarge { bytes: batch.bytes.len(), limit });
-        }
-        if header.is_log_append_time() && !self.shape().sealed_append_time {
-            return Some(OpenPathReason::LogAppendTime);
-        }
-        None
-    }
-
     /// The bytes of a batch do not fit its checksum, or are no batch: fetch it again, a few times.
-    fn corrupt(&mut self, now: Instant, offset: i64, why: &str) {
+    pub(super) fn corrupt(&mut self, now: Instant, offset: i64, why: &str) {
         self.corrupt_attempts += 1;
         if self.corrupt_attempts >= CORRUPT_ATTEMPTS_MAX {
             self.stop_behind_queue(now, StopReason::SourceCorrupt { offset, why: why.to_owned() });

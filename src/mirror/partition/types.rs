@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::{
-    batch::{HEADER_LEN, ProducerIdentity},
+    batch::{BatchHeader, HEADER_LEN, ProducerIdentity, open::RecordDigest},
     mirror::anchor::{Anchor, Shape},
     protocol::{ErrorCode, TopicId, TopicPartition},
 };
@@ -45,6 +45,8 @@ pub struct PartitionSettings {
     pub tail_bytes_max: u64,
     /// Between attempts of a stopped partition whose cause may go away.
     pub stopped_retry: Duration,
+    /// What a batch may become when it is decompressed, in bytes.
+    pub open_bytes_max: usize,
 }
 
 /// Which partition this is.
@@ -79,7 +81,7 @@ pub struct Outbound {
     pub ticket: Ticket,
     /// The header to send.
     pub head: [u8; HEADER_LEN],
-    /// The whole batch as fetched.
+    /// The whole batch: as fetched, or as encoded anew.
     pub batch: Bytes,
 }
 
@@ -113,6 +115,97 @@ pub struct Break {
     pub target_start: i64,
 }
 
+/// Why a batch could not go as it was (`batch-forwarding.md` 2.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpenReason {
+    /// Compaction took records out of it.
+    Thinned,
+    /// It begins before the offset the copy goes on at.
+    StartsBefore,
+    /// Message format 0 or 1.
+    OldFormat,
+    /// Consumers see the broker's append time, which is not in the payload.
+    LogAppendTime,
+    /// It is larger than the target topic takes.
+    TooLarge,
+}
+
+impl OpenReason {
+    /// All of them, in the order of [`Opened`].
+    pub const ALL: [Self; 5] =
+        [Self::Thinned, Self::StartsBefore, Self::OldFormat, Self::LogAppendTime, Self::TooLarge];
+
+    /// For people.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Thinned => "thinned",
+            Self::StartsBefore => "cut at the start",
+            Self::OldFormat => "old format",
+            Self::LogAppendTime => "log append time",
+            Self::TooLarge => "too large",
+        }
+    }
+}
+
+/// Batches and their bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Share {
+    /// Batches acknowledged.
+    pub batches: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl Share {
+    /// Adds batches.
+    pub fn add(&mut self, batches: u64, bytes: u64) {
+        self.batches += batches;
+        self.bytes += bytes;
+    }
+}
+
+/// What went through the open path, by reason.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Opened([Share; OpenReason::ALL.len()]);
+
+impl Opened {
+    /// The share of one reason.
+    #[must_use]
+    pub fn of(&self, reason: OpenReason) -> Share {
+        self.0[reason as usize]
+    }
+
+    /// The share of one reason, to count in.
+    pub fn of_mut(&mut self, reason: OpenReason) -> &mut Share {
+        &mut self.0[reason as usize]
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn total(&self) -> Share {
+        let mut total = Share::default();
+        self.0.iter().for_each(|share| total.add(share.batches, share.bytes));
+        total
+    }
+
+    /// Adds another count.
+    pub fn merge(&mut self, other: &Self) {
+        for (share, other) in self.0.iter_mut().zip(&other.0) {
+            share.add(other.batches, other.bytes);
+        }
+    }
+}
+
+/// A batch of the target's log and what its records say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TailBatch {
+    /// As stored.
+    pub header: BatchHeader,
+    /// Its records in order.
+    pub records: Vec<RecordDigest>,
+}
+
 /// Records that were gone from the source before they were copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lost {
@@ -131,8 +224,14 @@ pub struct Progress {
     pub bytes_in: u64,
     /// Bytes of batches acknowledged.
     pub bytes_out: u64,
-    /// Batches acknowledged, all of them forwarded sealed.
+    /// Batches acknowledged, sealed and opened ones.
     pub batches: u64,
+    /// Those that were decoded and encoded again.
+    pub opened: Opened,
+    /// Sealed ones that show the producers' times where the source showed its own (`towpath.log.append.time`).
+    pub sealed_append_time: Share,
+    /// Batches that compaction had emptied: nothing to copy.
+    pub empty_batches: u64,
     /// Control batches, not copied.
     pub control_batches: u64,
     /// Records of aborted transactions, not copied.

@@ -206,6 +206,11 @@ impl Shard {
         tasks.spawn_local(task.instrument(span));
     }
 
+    /// What a batch may become when it is decompressed, in bytes.
+    pub(crate) fn open_bytes_max(&self) -> usize {
+        self.settings.open_bytes_max
+    }
+
     pub(crate) fn source(&self) -> Arc<ClusterSnapshot> {
         self.source.borrow().clone()
     }
@@ -261,6 +266,11 @@ impl Shard {
                     self.with(*copy, |entry, _| entry.machine.drain());
                 }
                 self.spawn(self.clone().revoke(copies, done));
+            }
+            Command::Limits(limits) => {
+                for (copy, limit) in limits {
+                    self.with(copy, |entry, _| entry.machine.handle_limit(limit));
+                }
             }
             Command::Anchored(outcomes) => {
                 for outcome in outcomes {

@@ -268,7 +268,7 @@ impl Log {
     ///
     /// Producers and transactions are not followed. Entries below the end of the log are left out.
     pub fn append_raw(&mut self, bytes: Bytes) {
-        for entry in walk(bytes.clone()).map_while(Result::ok) {
+        for entry in walk(bytes).map_while(Result::ok) {
             let stored = match entry {
                 Entry::Batch(batch) => Stored {
                     base_offset: batch.header.base_offset,
@@ -277,9 +277,7 @@ impl Log {
                     magic: 2,
                     bytes: batch.bytes,
                 },
-                Entry::Legacy { base_offset, magic, size } => {
-                    let at = self.raw_position(&bytes, base_offset, size);
-                    let entry = bytes.slice(at..at.saturating_add(size));
+                Entry::Legacy { base_offset, magic, bytes: entry } => {
                     // The offset of a compressed entry is that of its last record.
                     let max_timestamp = entry.get(LEGACY_TIMESTAMP).filter(|_| magic == 1).map_or(-1, big_endian);
                     Stored {
@@ -295,14 +293,6 @@ impl Log {
                 self.push(stored);
             }
         }
-    }
-
-    /// Where in `bytes` the old entry with this offset begins.
-    fn raw_position(&self, bytes: &Bytes, offset: i64, size: usize) -> usize {
-        let wanted = offset.to_be_bytes();
-        let length = u32::try_from(size.saturating_sub(12)).unwrap_or(0).to_be_bytes();
-        let head: Vec<u8> = wanted.iter().chain(&length).copied().collect();
-        bytes.windows(head.len()).position(|window| window == head).unwrap_or(0)
     }
 
     fn push(&mut self, entry: Stored) {

@@ -4,12 +4,10 @@ use std::time::Duration;
 
 use super::kit::*;
 use crate::{
-    batch::Codec,
     mirror::{
         anchor::Shape,
         partition::{
-            Break, LocateAsk, Lost, OpenPathReason, PartitionSettings, PartitionState, ProduceOutcome, SourceEnds,
-            StopReason,
+            Break, LocateAsk, Lost, PartitionSettings, PartitionState, ProduceOutcome, SourceEnds, StopReason,
         },
     },
     protocol::{AbortedTransaction, ErrorCode, LeaderEpoch},
@@ -87,7 +85,7 @@ fn the_age_of_a_sealed_append_time_batch_is_its_producers() {
 
 #[test]
 fn refusals_stop_and_are_tried_again() {
-    for code in [ErrorCode::MESSAGE_TOO_LARGE, ErrorCode::INVALID_TIMESTAMP, ErrorCode::INVALID_RECORD] {
+    for code in [ErrorCode::INVALID_TIMESTAMP, ErrorCode::INVALID_RECORD] {
         let mut bench = Bench::copying(100, 50);
         bench.fetch(&row(3));
         let sent = bench.send();
@@ -98,24 +96,6 @@ fn refusals_stop_and_are_tried_again() {
         bench.fetch(&row(3));
         assert_eq!(bench.send().len(), 1, "{code} is tried again");
     }
-}
-
-#[test]
-fn a_batch_above_the_limit_once_known_is_tried_again_and_the_target_decides() {
-    let large = Make { pad: 500, ..Make::plain(100, 4) }.bytes();
-    let mut spec = spec(Some(anchor(100, 50)));
-    spec.target_batch_bytes_max = Some(500);
-    let mut bench = Bench::new(settings(), spec);
-    bench.locate(target(50), known(100));
-    bench.fetch(std::slice::from_ref(&large));
-    let reason = OpenPathReason::TooLarge { bytes: large.len(), limit: 500 };
-    assert_eq!(bench.reason(), StopReason::NeedsOpenPath { offset: 100, reason });
-    bench.locate(target(50), known(100));
-    bench.fetch(&[large]);
-    let sent = bench.send();
-    bench.failed(sent[0].ticket, ErrorCode::MESSAGE_TOO_LARGE);
-    let code = ErrorCode::MESSAGE_TOO_LARGE;
-    assert_eq!(bench.reason(), StopReason::Refused { offset: 100, code, message: None });
 }
 
 #[test]
@@ -161,48 +141,6 @@ fn an_unexpected_base_offset_is_no_acknowledgement() {
     let sent = bench.send();
     bench.produced(sent[0].ticket, 57);
     assert_eq!((bench.machine.state(), bench.position()), (PartitionState::Locating, (100, 50)));
-}
-
-#[test]
-fn each_reason_for_the_open_path_stops_behind_what_comes_before() {
-    let plain = Make::plain(101, 4);
-    let thinned = patched(&plain.bytes(), 57, &3_i32.to_be_bytes());
-    let stamped = patched(&plain.bytes(), 21, &LOG_APPEND_TIME.to_be_bytes());
-    let unknown = patched(&plain.bytes(), 21, &5_i16.to_be_bytes());
-    let large = Make { pad: 500, ..plain.clone() }.bytes();
-    let bytes = large.len();
-    let mut legacy = vec![0; 40];
-    legacy[7] = 101;
-    legacy[11] = 28;
-    legacy[16] = 1;
-    let cases = [
-        (thinned, OpenPathReason::Thinned),
-        (stamped, OpenPathReason::LogAppendTime),
-        (unknown, OpenPathReason::Codec(Codec::Unknown(5))),
-        (large, OpenPathReason::TooLarge { bytes, limit: 500 }),
-        (legacy.into(), OpenPathReason::OldFormat { magic: 1 }),
-    ];
-    for (batch, reason) in cases {
-        let mut spec = spec(Some(anchor(100, 50)));
-        spec.target_batch_bytes_max = Some(500);
-        let mut bench = Bench::new(settings(), spec);
-        bench.locate(target(50), known(100));
-        bench.fetch(&[Make::plain(100, 1).bytes(), batch]);
-        assert_eq!(bench.machine.state(), PartitionState::Copying, "{reason}: what comes before is still copied");
-        assert_eq!(bench.machine.fetch_want(bench.now, 1), None);
-        let sent = bench.send();
-        bench.produced(sent[0].ticket, 50);
-        assert_eq!(bench.reason(), StopReason::NeedsOpenPath { offset: 101, reason });
-        assert_eq!(bench.position(), (101, 51));
-    }
-}
-
-#[test]
-fn a_batch_that_begins_before_the_position_needs_the_open_path() {
-    let mut bench = Bench::copying(102, 50);
-    bench.fetch(&[Make::plain(100, 4).bytes()]);
-    let reason = OpenPathReason::StartsBefore;
-    assert_eq!(bench.reason(), StopReason::NeedsOpenPath { offset: 100, reason });
 }
 
 #[test]

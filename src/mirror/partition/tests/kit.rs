@@ -6,12 +6,13 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use crate::{
-    batch::{BatchBuilder, BatchHeader, HEADER_LEN, ProducerIdentity, crc32c, sequence},
+    batch::{Batch, BatchBuilder, BatchHeader, HEADER_LEN, ProducerIdentity, crc32c, open::decode, records, sequence},
     mirror::{
         anchor::{Anchor, Position, Shape},
         partition::{
             Fetched, LocateAsk, Located, Outbound, PartitionMachine, PartitionSettings, PartitionSpec, PartitionState,
-            ProduceOutcome, ProducerAnswer, SourceEnds, StartAt, StopReason, TargetEnds, TargetNotEmpty, Ticket,
+            ProduceOutcome, ProducerAnswer, SourceEnds, StartAt, StopReason, TailBatch, TargetEnds, TargetNotEmpty,
+            Ticket,
         },
     },
     protocol::{AbortedTransaction, ErrorCode, LeaderEpoch, PartitionId, TopicId, TopicName, TopicPartition},
@@ -106,6 +107,67 @@ pub(super) fn emptied(base: i64, count: i32) -> Bytes {
     sealed(bytes)
 }
 
+/// What compaction leaves of an uncompressed batch: the records with these numbers within it.
+pub(super) fn thinned(bytes: &Bytes, keep: impl Fn(usize) -> bool) -> Bytes {
+    let mut rest = &bytes[HEADER_LEN..];
+    let mut kept = bytes[..HEADER_LEN].to_vec();
+    let (mut index, mut count) = (0, 0_i32);
+    while !rest.is_empty() {
+        // Records of these tests are shorter than 8 KB: a length of one or two bytes.
+        let (length, prefix) = match rest[0] {
+            low if low < 0x80 => (usize::from(low) / 2, 1),
+            low => ((usize::from(low & 0x7f) | usize::from(rest[1]) << 7) / 2, 2),
+        };
+        let (record, after) = rest.split_at(prefix + length);
+        if keep(index) {
+            kept.extend(record);
+            count += 1;
+        }
+        (rest, index) = (after, index + 1);
+    }
+    let length = i32::try_from(kept.len()).unwrap() - 12;
+    kept[8..12].copy_from_slice(&length.to_be_bytes());
+    kept[57..61].copy_from_slice(&count.to_be_bytes());
+    sealed(kept)
+}
+
+/// A record of message format 1 as a broker before 0.11 keeps it.
+pub(super) fn message(offset: i64, timestamp: i64) -> Bytes {
+    let mut rest = vec![1, 0];
+    rest.extend(timestamp.to_be_bytes());
+    rest.extend((-1_i32).to_be_bytes());
+    rest.extend(9_i32.to_be_bytes());
+    rest.push(b'N');
+    rest.extend(offset.to_be_bytes());
+    let mut entry = offset.to_be_bytes().to_vec();
+    entry.extend((i32::try_from(rest.len()).unwrap() + 4).to_be_bytes());
+    entry.extend(crc32fast::hash(&rest).to_be_bytes());
+    entry.extend(rest);
+    entry.into()
+}
+
+/// The numbers of the records of an uncompressed batch as it goes out.
+pub(super) fn numbers(head: &[u8; HEADER_LEN], batch: &Bytes) -> Vec<u64> {
+    let bytes: Bytes = [head, &batch[HEADER_LEN..]].concat().into();
+    let batch = Batch { header: header(head), bytes };
+    batch.verify_crc().expect("the checksum fits");
+    records(&batch)
+        .unwrap()
+        .map(|record| {
+            let value = record.unwrap().value.unwrap();
+            assert!(value[0] == b'N', "E: a control record was sent");
+            u64::from_be_bytes(value[1..9].try_into().unwrap())
+        })
+        .collect()
+}
+
+/// What a look-up makes of a batch of the target's log.
+pub(super) fn tail_batch(header: BatchHeader, bytes: &Bytes) -> TailBatch {
+    let batch = Batch { header, bytes: bytes.clone() };
+    let contents = decode(&batch, 1 << 20, false).unwrap();
+    TailBatch { header, records: contents.records().map(|record| record.digest()).collect() }
+}
+
 pub(super) fn header(bytes: &[u8]) -> BatchHeader {
     BatchHeader::parse(bytes).unwrap()
 }
@@ -124,6 +186,7 @@ pub(super) fn settings() -> PartitionSettings {
         old_age: Duration::from_secs(3600),
         tail_bytes_max: 1 << 20,
         stopped_retry: Duration::from_secs(60),
+        open_bytes_max: 1 << 20,
     }
 }
 
@@ -183,6 +246,10 @@ impl Bench {
     /// Answers the look-up for ends, with a source that begins at 0 and ends at 1000.
     pub(super) fn locate(&mut self, target: TargetEnds, producer: ProducerAnswer) {
         self.wait();
+        if self.machine.locate_want(self.now).is_none() {
+            // It stood, and asks after a pause.
+            self.wait();
+        }
         let ask = self.machine.locate_want(self.now);
         let Some(LocateAsk::Ends { source, .. }) = ask else { panic!("{ask:?}, {:?}", self.machine.state()) };
         self.machine.locate_begun();
@@ -193,9 +260,17 @@ impl Bench {
     pub(super) fn tail(&mut self, headers: Vec<BatchHeader>) {
         self.wait();
         let ask = self.machine.locate_want(self.now);
-        assert!(matches!(ask, Some(LocateAsk::Tail { .. })), "{ask:?}, {:?}", self.machine.state());
+        assert!(matches!(ask, Some(LocateAsk::Tail { records: false, .. })), "{ask:?}, {:?}", self.machine.state());
         self.machine.locate_begun();
         self.machine.handle_tail(self.now, headers);
+    }
+
+    pub(super) fn tail_records(&mut self, tail: Vec<TailBatch>) {
+        self.wait();
+        let ask = self.machine.locate_want(self.now);
+        assert!(matches!(ask, Some(LocateAsk::Tail { records: true, .. })), "{ask:?}, {:?}", self.machine.state());
+        self.machine.locate_begun();
+        self.machine.handle_tail_records(self.now, tail);
     }
 
     /// Lets time pass up to the machine's next deadline.

@@ -4,5 +4,7 @@ mod flowing;
 mod kit;
 mod locating;
 mod model;
+mod opening;
+mod ops;
 mod storm;
 mod world;

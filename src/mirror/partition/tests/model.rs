@@ -8,9 +8,10 @@ use std::{
 
 use bytes::Bytes;
 
-use super::kit::{Make, OLD, YOUNG, header, marker};
+use super::kit::{Make, OLD, YOUNG, header, marker, message, numbers, tail_batch, thinned};
 use crate::{
-    batch::{Batch, BatchHeader, HEADER_LEN, records},
+    batch::{BatchHeader, HEADER_LEN},
+    mirror::partition::TailBatch,
     protocol::{AbortedTransaction, ErrorCode},
 };
 
@@ -21,6 +22,12 @@ pub(super) enum Item {
     Data { count: u8, old: bool },
     /// A transaction of some batches with its marker; nothing else lies between.
     Transaction { batches: u8, commit: bool },
+    /// Records of which compaction took some, perhaps all, before anybody read them.
+    Thin { count: u8, keep: u8, old: bool },
+    /// A batch larger than the target takes.
+    Large { count: u8 },
+    /// Records in message format 1, one entry each.
+    Legacy { count: u8 },
     /// Offsets that compaction took before anybody read them.
     Hole(u8),
     /// A new leader epoch.
@@ -31,7 +38,13 @@ struct SourceBatch {
     range: Range<i64>,
     epoch: i32,
     bytes: Bytes,
+    /// The cleaner may take records of it.
+    data: bool,
+    legacy: bool,
 }
+
+/// What the target takes in one batch.
+pub(super) const LIMIT: usize = 400;
 
 /// A source partition; all of it is readable.
 pub(super) struct Source {
@@ -58,13 +71,37 @@ impl Source {
         for (item, producer) in items.iter().zip(100..) {
             match *item {
                 Item::Data { count, old } => source.data(i64::from(count), epoch, old, None, true),
+                Item::Thin { count, keep, old } => {
+                    source.data(i64::from(count), epoch, old, None, true);
+                    source.compact(source.batches.len() - 1, keep);
+                }
+                Item::Large { count } => {
+                    let make = Make { epoch, pad: 100, ..Make::plain(source.end, i64::from(count)) };
+                    source.committed.extend((source.end..).zip(make.numbers.iter().copied()));
+                    source.push(i64::from(count), epoch, make.bytes(), true);
+                }
+                Item::Legacy { count } => {
+                    for _ in 0..count {
+                        let at = source.end;
+                        source.committed.push((at, at as u64));
+                        // No leader epoch stands in such an entry.
+                        source.batches.push(SourceBatch {
+                            range: at..at + 1,
+                            epoch: -1,
+                            bytes: message(at, YOUNG),
+                            data: true,
+                            legacy: true,
+                        });
+                        source.end += 1;
+                    }
+                }
                 Item::Transaction { batches, commit } => {
                     let first_offset = source.end;
                     for count in 0..batches {
                         source.data(i64::from(count % 3) + 1, epoch, false, Some(producer), commit);
                     }
                     let bytes = marker(source.end, producer, commit);
-                    source.push(1, epoch, bytes);
+                    source.push(1, epoch, bytes, false);
                     if !commit && batches > 0 {
                         let aborted = AbortedTransaction { producer_id: producer, first_offset };
                         source.aborted.push((aborted, source.end));
@@ -90,15 +127,44 @@ impl Source {
         if copied {
             self.committed.extend((self.end..).zip(make.numbers.iter().copied()));
             self.old.insert(self.end, old);
+            self.old.insert(self.end + count, false);
         }
-        self.push(count, epoch, make.bytes());
+        self.push(count, epoch, make.bytes(), producer.is_none());
     }
 
-    fn push(&mut self, count: i64, epoch: i32, bytes: Bytes) {
+    fn push(&mut self, count: i64, epoch: i32, bytes: Bytes, data: bool) {
         let mut bytes = bytes.to_vec();
         bytes[12..16].copy_from_slice(&epoch.to_be_bytes());
-        self.batches.push(SourceBatch { range: self.end..self.end + count, epoch, bytes: bytes.into() });
+        let range = self.end..self.end + count;
+        self.batches.push(SourceBatch { range, epoch, bytes: bytes.into(), data, legacy: false });
         self.end += count;
+    }
+
+    /// The cleaner takes records of one batch; bit n of `keep` spares its n-th record. Never those of the last batch.
+    pub(super) fn compact(&mut self, index: usize, keep: u8) {
+        let Some(batch) = self.batches.get_mut(index).filter(|batch| batch.data) else { return };
+        let spared = |number: usize| keep >> (number % 8) & 1 == 1;
+        if batch.legacy {
+            if !spared(0) {
+                let gone = self.batches.remove(index).range.start;
+                self.committed.retain(|(offset, _)| *offset != gone);
+            }
+            return;
+        }
+        let before: Vec<u64> = numbers(batch.bytes.first_chunk().unwrap(), &batch.bytes);
+        batch.bytes = thinned(&batch.bytes, spared);
+        let left = (0..before.len()).filter(|number| spared(*number)).map(|number| before[number]);
+        let left: Vec<u64> = left.collect();
+        self.committed.retain(|(_, number)| !before.contains(number) || left.contains(number));
+        // An empty batch is kept for its producer's sake, or goes.
+        if left.is_empty() && keep & 0x80 != 0 {
+            self.batches.remove(index);
+        }
+    }
+
+    /// Batches the cleaner may work on.
+    pub(super) fn cleanable(&self) -> usize {
+        self.batches.len().saturating_sub(1)
     }
 
     /// Some whole batches from an offset on, perhaps a cut-off one behind them, and the aborted transactions.
@@ -123,8 +189,9 @@ impl Source {
         self.committed.partition_point(|(at, _)| *at < offset)
     }
 
-    pub(super) fn is_old(&self, base: i64) -> bool {
-        self.old.get(&base).copied().unwrap_or(false)
+    /// Whether the record at an offset is old.
+    pub(super) fn is_old(&self, offset: i64) -> bool {
+        self.old.range(..=offset).next_back().is_some_and(|(_, old)| *old)
     }
 }
 
@@ -152,6 +219,7 @@ pub(super) struct Sent {
 
 struct TargetBatch {
     header: BatchHeader,
+    bytes: Bytes,
     numbers: Vec<u64>,
     old: bool,
 }
@@ -165,7 +233,8 @@ pub(super) struct Target {
     producer: Option<Producer>,
     /// What lay there before.
     pub(super) prefix: i64,
-    /// A request without a connection was appended a second time because its old producer state was gone.
+    /// A request without a connection was appended a second time because its old producer state was gone; or behind
+    /// later ones, if compaction took its records from the source meanwhile.
     pub(super) doubled: bool,
 }
 
@@ -178,8 +247,10 @@ impl Target {
     pub(super) fn append(&mut self, sent: &Sent) -> Result<(i64, bool), ErrorCode> {
         let header = header(&sent.head);
         let bytes: Bytes = [&sent.head, &sent.batch[HEADER_LEN..]].concat().into();
-        let batch = Batch { header, bytes };
-        batch.verify_crc().expect("the derived checksum fits");
+        assert_eq!(header.records_count, header.last_offset_delta + 1);
+        if bytes.len() > LIMIT {
+            return Err(ErrorCode::MESSAGE_TOO_LARGE);
+        }
         let mask = i64::from(i32::MAX);
         let last = ((i64::from(header.base_sequence) + i64::from(header.last_offset_delta)) & mask) as i32;
         match &mut self.producer {
@@ -196,18 +267,17 @@ impl Target {
                 }
             }
         }
-        let numbers = records(&batch).unwrap().map(|record| {
-            let value = record.unwrap().value.unwrap();
-            assert!(value[0] == b'N', "E: a control record was sent");
-            u64::from_be_bytes(value[1..9].try_into().unwrap())
-        });
         let base = self.end;
         let stored = TargetBatch {
             header: BatchHeader { base_offset: base, ..header },
-            numbers: numbers.collect(),
+            numbers: numbers(&sent.head, &sent.batch),
+            bytes,
             old: sent.old,
         };
-        self.doubled |= self.batches.iter().any(|batch| batch.numbers.first() == stored.numbers.first());
+        let known = |number: &u64| self.batches.iter().any(|batch| batch.numbers.contains(number));
+        let newest = self.batches.last().and_then(|batch| batch.numbers.last());
+        let overtaken = self.producer.is_none() && newest > stored.numbers.first();
+        self.doubled |= overtaken || stored.numbers.iter().any(known);
         self.end += i64::from(header.records_count);
         self.batches.push(stored);
         let kept = Kept { first: header.base_sequence, last, base };
@@ -272,8 +342,9 @@ impl Target {
         Some((producer.epoch, producer.window.back()?.last))
     }
 
-    pub(super) fn headers(&self, range: Range<i64>) -> Vec<BatchHeader> {
+    pub(super) fn tail(&self, range: Range<i64>) -> Vec<TailBatch> {
         let within = |header: &BatchHeader| header.next_offset() > range.start && header.base_offset < range.end;
-        self.batches.iter().map(|batch| batch.header).filter(within).collect()
+        let found = self.batches.iter().filter(|batch| within(&batch.header));
+        found.map(|batch| tail_batch(batch.header, &batch.bytes)).collect()
     }
 }

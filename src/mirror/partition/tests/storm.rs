@@ -1,16 +1,17 @@
 //! The machine between a source log and a target broker, under events in any order: invariants A to F of the machine
-//! after each, and the whole copy once the faults stop. A failing case is printed as `start`, `prefix`, `items` and
-//! `ops`: call [`storm`] with them to replay it.
+//! after each, and the whole copy once the faults stop. A failing case is printed as `start`, `prefix`,
+//! `limit_known`, `items` and `ops`: call [`storm`] with them to replay it.
 
 use proptest::{prelude::*, test_runner::RngAlgorithm};
 
 use super::{
     model::Item,
-    world::{Commit, Fault, Op, World},
+    ops::{Commit, Fault, Op},
+    world::World,
 };
 
-fn storm(start: i64, prefix: i64, items: &[Item], ops: &[Op]) {
-    let mut world = World::new(start, prefix, items);
+fn storm(start: i64, prefix: i64, limit_known: bool, items: &[Item], ops: &[Op]) {
+    let mut world = World::new(start, prefix, limit_known, items);
     for op in ops {
         world.apply(*op);
     }
@@ -22,6 +23,9 @@ fn item() -> impl Strategy<Value = Item> {
         8 => (1_u8..5).prop_map(|count| Item::Data { count, old: false }),
         3 => (1_u8..4).prop_map(|count| Item::Data { count, old: true }),
         2 => (0_u8..3, any::<bool>()).prop_map(|(batches, commit)| Item::Transaction { batches, commit }),
+        3 => (1_u8..8, any::<u8>(), any::<bool>()).prop_map(|(count, keep, old)| Item::Thin { count, keep, old }),
+        2 => (1_u8..7).prop_map(|count| Item::Large { count }),
+        1 => (1_u8..20).prop_map(|count| Item::Legacy { count }),
         1 => (1_u8..6).prop_map(Item::Hole),
         1 => Just(Item::Election),
     ]
@@ -63,14 +67,15 @@ fn op() -> impl Strategy<Value = Op> {
         2 => Just(Op::Notice),
         1 => Just(Op::RestartBroker),
         1 => Just(Op::Sweep),
+        2 => (any::<u8>(), any::<u8>()).prop_map(|(pick, keep)| Op::Compact { pick, keep }),
         2 => any::<bool>().prop_map(|commit_lands| Op::Kill { commit_lands }),
         1 => Just(Op::Drain),
     ]
 }
 
-fn any_case() -> impl Strategy<Value = (i64, i64, Vec<Item>, Vec<Op>)> {
+fn any_case() -> impl Strategy<Value = (i64, i64, bool, Vec<Item>, Vec<Op>)> {
     let start = prop_oneof![Just(0_i64), Just(1 << 33), Just((1 << 31) - 7)];
-    (start, 0_i64..3, prop::collection::vec(item(), 1..30), prop::collection::vec(op(), 0..160))
+    (start, 0_i64..3, any::<bool>(), prop::collection::vec(item(), 1..30), prop::collection::vec(op(), 0..160))
 }
 
 /// Two thirds of the time went into the default generator, which is slow without optimisation.
@@ -84,9 +89,9 @@ proptest! {
 
     #[test]
     fn each_committed_record_is_on_the_target_once_and_in_order_after_any_storm(
-        (start, prefix, items, ops) in any_case(),
+        (start, prefix, limit_known, items, ops) in any_case(),
     ) {
-        storm(start, prefix, &items, &ops);
+        storm(start, prefix, limit_known, &items, &ops);
     }
 }
 
@@ -96,7 +101,7 @@ proptest! {
     /// `cargo test --lib partition -- --ignored many_storms`.
     #[test]
     #[ignore = "minutes; the property above runs a few of the same"]
-    fn many_storms((start, prefix, items, ops) in any_case()) {
-        storm(start, prefix, &items, &ops);
+    fn many_storms((start, prefix, limit_known, items, ops) in any_case()) {
+        storm(start, prefix, limit_known, &items, &ops);
     }
 }

@@ -10,89 +10,27 @@ use std::{
 use tokio::time::Instant;
 
 use super::{
-    kit::{WALL_MS, header, settings, spec},
-    model::{Item, Sent, Source, Target},
+    kit::{WALL_MS, header, numbers, settings, spec},
+    model::{Item, LIMIT, Sent, Source, Target},
+    ops::{Commit, Fault, Op},
 };
 use crate::{
-    batch::sequence,
+    batch::{HEADER_LEN, sequence},
     mirror::{
         anchor::{Anchor, Position},
         partition::{
-            Break, Fetched, LocateAsk, Located, PartitionMachine, PartitionSettings, PartitionState, ProduceOutcome,
-            ProducerAnswer, SourceEnds, TargetEnds, TargetNotEmpty, Ticket,
+            Break, Fetched, LocateAsk, Located, PartitionMachine, PartitionSettings, PartitionSpec, PartitionState,
+            ProduceOutcome, ProducerAnswer, SourceEnds, TailBatch, TargetEnds, TargetNotEmpty, Ticket,
         },
     },
     protocol::{ErrorCode, LeaderEpoch},
 };
 
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Op {
-    /// Rounds without faults.
-    Drive(u8),
-    Send,
-    /// The broker takes the next request; it may append without answering so, or refuse.
-    Broker(Fault),
-    Replicate,
-    Answer,
-    Fetch {
-        batches: u8,
-        cut: bool,
-    },
-    FetchError(i16),
-    /// An answer to a fetch of long ago.
-    StaleFetch {
-        pick: u8,
-        batches: u8,
-    },
-    BeginFetch,
-    BeginLookup,
-    /// Reads the first half (the end), then the second (high watermark and producer, or the tail).
-    ReadLookup,
-    AnswerLookup,
-    FailLookup,
-    TakeAnchor,
-    Commit(Commit),
-    Wait(u16),
-    LoseLane {
-        answer_each: bool,
-    },
-    /// A request whose connection is gone reaches the log after all.
-    Zombie,
-    Elect {
-        lost: u8,
-    },
-    /// The new leader becomes known.
-    Notice,
-    RestartBroker,
-    Sweep,
-    Kill {
-        commit_lands: bool,
-    },
-    Drain,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Fault {
-    None,
-    BeforeAppend(i16),
-    AfterAppend(i16),
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Commit {
-    Good,
-    Refused,
-    /// It is durable, and nobody is told.
-    Unanswered,
-    /// The runs were written, the anchor was not.
-    OnlyRuns,
-}
-
 struct Lookup {
     ask: LocateAsk,
     begun: usize,
     end: Option<i64>,
-    rest: Option<(i64, ProducerAnswer, Vec<crate::batch::BatchHeader>)>,
+    rest: Option<(i64, ProducerAnswer, Vec<TailBatch>)>,
 }
 
 struct Offer {
@@ -123,8 +61,12 @@ pub(super) struct World {
     offer: Option<Offer>,
     durable: Option<Anchor>,
     runs: BTreeMap<i64, i64>,
-    /// What was sent for each source batch, by whatever incarnation.
+    /// What went out sealed for each source batch, by whatever incarnation.
     heads: BTreeMap<i64, Vec<u8>>,
+    /// Numbers of all records that were ever to be copied, and whether compaction took some since.
+    original: Vec<u64>,
+    compacted: bool,
+    limit: Option<usize>,
     /// (D) Since when the target has to be asked.
     failed: Option<usize>,
     /// (F) Whether a batch was acknowledged since, and was old.
@@ -136,13 +78,20 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new(start: i64, prefix: i64, items: &[Item]) -> Self {
+    /// `limit_known`: whether the target's `max.message.bytes` could be read.
+    pub(super) fn new(start: i64, prefix: i64, limit_known: bool, items: &[Item]) -> Self {
         let settings = Rc::new(PartitionSettings { target_not_empty: TargetNotEmpty::Append, ..settings() });
         let now = Instant::now();
+        let limit = limit_known.then_some(LIMIT);
+        let source = Source::new(start, items);
+        let spec = PartitionSpec { target_batch_bytes_max: limit, ..spec(None) };
         Self {
-            machine: PartitionMachine::new(settings.clone(), spec(None), 1 << 20, 5, now),
+            machine: PartitionMachine::new(settings.clone(), spec, 1 << 20, 5, now),
             settings,
-            source: Source::new(start, items),
+            original: source.committed.iter().map(|(_, number)| *number).collect(),
+            compacted: false,
+            limit,
+            source,
             target: Target::new(prefix),
             now,
             step: 0,
@@ -221,6 +170,13 @@ impl World {
                 self.lose_lane(true);
                 self.zombies.clear();
             }
+            Op::Compact { pick, keep } => {
+                if let Some(index) = usize::from(pick).checked_rem(self.source.cleanable()) {
+                    self.source.compact(index, keep);
+                    self.compacted = true;
+                    self.checked = None;
+                }
+            }
             Op::Sweep => self.target.sweep(),
             Op::Kill { commit_lands } => self.kill(commit_lands),
             Op::Drain => {
@@ -251,12 +207,17 @@ impl World {
             return;
         }
         let outbound = self.machine.take_batch(WALL_MS).unwrap();
-        let (sealed, fetched) = (header(&outbound.head), header(&outbound.batch));
-        let copied = self.source.copied_before(fetched.base_offset);
-        let expected = sequence::advance(sequence::of_offset(self.source.start), i32::try_from(copied).unwrap());
-        assert_eq!(sealed.base_sequence, expected, "A: not the sequence of the batch at {}", fetched.base_offset);
-        let before = self.heads.insert(fetched.base_offset, outbound.head.to_vec());
-        assert!(before.is_none_or(|before| before == outbound.head), "A: a resend differs");
+        let sealed = header(&outbound.head);
+        let first = numbers(&outbound.head, &outbound.batch)[0] as i64;
+        if !self.compacted {
+            let copied = self.source.copied_before(first);
+            let expected = sequence::advance(sequence::of_offset(self.source.start), i32::try_from(copied).unwrap());
+            assert_eq!(sealed.base_sequence, expected, "A: not the sequence of the batch at {first}");
+            if outbound.head != outbound.batch[..HEADER_LEN] {
+                let before = self.heads.insert(first, outbound.head.to_vec());
+                assert!(before.is_none_or(|before| before == outbound.head), "A: a resend differs");
+            }
+        }
         let durable = self.durable.as_ref().expect("B: nothing is sent before an anchor is durable");
         assert_eq!(
             (durable.identity.producer_id, durable.identity.producer_epoch),
@@ -264,7 +225,7 @@ impl World {
             "B: an identity without an anchor"
         );
         assert_eq!(self.failed, None, "D: sent before the target was asked");
-        let old = self.source.is_old(fetched.base_offset);
+        let old = self.source.is_old(first);
         if !self.flight.is_empty() {
             assert_eq!(self.confirmed, Some(false), "F: a window before a young acknowledgement");
             assert!(!old && self.flight.iter().all(|(_, old)| !old), "F: a window over old data");
@@ -354,7 +315,7 @@ impl World {
         if let Some((offset, epoch, _)) = self.machine.fetch_want(self.now, 500) {
             let before = self.source.epoch_before(offset);
             assert!(
-                epoch == LeaderEpoch::NONE || Some(epoch.0) == before,
+                self.compacted || epoch == LeaderEpoch::NONE || Some(epoch.0) == before,
                 "the epoch before {offset} is {before:?}, not {epoch:?}"
             );
             assert!(!self.draining, "a fetch is wanted after a drain");
@@ -388,7 +349,7 @@ impl World {
                 ProducerAnswer::Known { producer_epoch, last_sequence }
             });
             let tail = match lookup.ask {
-                LocateAsk::Tail { from, to } => self.target.headers(from..to),
+                LocateAsk::Tail { from, to, .. } => self.target.tail(from..to),
                 _ => Vec::new(),
             };
             lookup.rest = Some((self.target.high_watermark, producer, tail));
@@ -412,7 +373,11 @@ impl World {
                 self.confirmed = None;
                 self.machine.handle_located(self.now, Located { source: wanted.then_some(source), target, producer });
             }
-            LocateAsk::Tail { .. } => self.machine.handle_tail(self.now, tail),
+            LocateAsk::Tail { records: true, .. } => self.machine.handle_tail_records(self.now, tail),
+            LocateAsk::Tail { .. } => {
+                let headers = tail.into_iter().map(|batch| batch.header).collect();
+                self.machine.handle_tail(self.now, headers);
+            }
             LocateAsk::Source => self.machine.handle_source_ends(self.now, source),
         }
     }
@@ -456,7 +421,7 @@ impl World {
         self.fetches.clear();
         (self.moved, self.noticed, self.draining) = (false, false, false);
         self.fail();
-        let spec = spec(self.durable.clone());
+        let spec = PartitionSpec { target_batch_bytes_max: self.limit, ..spec(self.durable.clone()) };
         self.machine = PartitionMachine::new(self.settings.clone(), spec, 1 << 20, 5, self.now);
     }
 
@@ -488,15 +453,31 @@ impl World {
 
     /// (C) Everything before it is on the target, in order, and nothing else of ours.
     fn check_position(&self, position: Position) {
-        let copied = self.source.copied_before(position.source_next);
-        let count = i64::try_from(copied).unwrap();
-        assert_eq!(position.target_next - self.target.prefix, count, "C: offsets of {position:?}");
+        let copied = usize::try_from(position.target_next - self.target.prefix).unwrap();
         assert!(position.target_next <= self.target.high_watermark, "C: {position:?} is not replicated");
         let sequence = sequence::advance(sequence::of_offset(self.source.start), i32::try_from(copied).unwrap());
         assert_eq!(position.next_sequence, sequence, "A: {position:?}");
         let numbers = self.target.numbers();
-        let expected = self.source.committed[..copied].iter().map(|(_, number)| *number);
-        assert!(expected.eq(numbers[..copied].iter().copied()), "C: the target holds {numbers:?} at {position:?}");
+        let numbers = &numbers[..copied];
+        let survivors = self.source.committed.iter().take_while(|(offset, _)| *offset < position.source_next);
+        self.check_copy(numbers, survivors.map(|(_, number)| *number));
+        assert!(
+            numbers.last().is_none_or(|last| (*last as i64) < position.source_next),
+            "C: the target holds {numbers:?} at {position:?}"
+        );
+    }
+
+    /// In order, nothing twice, all of what the source still has, and nothing it never had.
+    fn check_copy(&self, numbers: &[u64], survivors: impl Iterator<Item = u64>) {
+        assert!(numbers.is_sorted_by(|one, next| one < next), "C: {numbers:?}");
+        let held = |number: &u64| numbers.binary_search(number).is_ok();
+        let survivors: Vec<u64> = survivors.collect();
+        assert!(survivors.iter().all(held), "C: of {survivors:?} the target holds {numbers:?}");
+        if self.compacted {
+            assert!(numbers.iter().all(|number| self.original.binary_search(number).is_ok()), "C: {numbers:?}");
+        } else {
+            assert_eq!(numbers, survivors, "C");
+        }
     }
 
     /// An anchor is never ahead, and the runs written before it translate every record exactly.
@@ -505,11 +486,15 @@ impl World {
             return;
         }
         self.check_position(anchor.position);
-        let copied = self.source.copied_before(anchor.position.source_next);
-        for (index, (offset, _)) in self.source.committed[..copied].iter().enumerate() {
+        let copied = usize::try_from(anchor.position.target_next - self.target.prefix).unwrap();
+        for (number, expected) in self.target.numbers()[..copied].iter().zip(self.target.prefix..) {
+            let offset = *number as i64;
+            if self.source.committed.binary_search(&(offset, *number)).is_err() {
+                // Gone from the source: nobody stands there any more.
+                continue;
+            }
             let (source_start, target_start) = self.runs.range(..=offset).next_back().expect("a run for each record");
-            let translated = target_start + (offset - source_start);
-            assert_eq!(translated, self.target.prefix + i64::try_from(index).unwrap(), "the run of {offset}");
+            assert_eq!(target_start + (offset - source_start), expected, "the run of {offset}");
         }
     }
 
@@ -541,8 +526,12 @@ impl World {
     /// The faults are over: the copy must become complete.
     pub(super) fn settle(&mut self) {
         self.zombies.clear();
-        for _ in 0..500 {
+        for round in 1..=500 {
             self.round();
+            if round % 100 == 0 {
+                // What the source does not have any more is concluded after a while only.
+                self.apply(Op::Wait(35_000));
+            }
             if self.target.doubled {
                 return;
             }
@@ -554,8 +543,8 @@ impl World {
                 && !self.machine.wants_anchor()
                 && self.machine.acked().source_next == self.source.end;
             if settled {
-                let all: Vec<u64> = self.source.committed.iter().map(|(_, number)| *number).collect();
-                assert_eq!(self.target.numbers(), all, "each record once and in order");
+                // Each record once and in order.
+                self.check_copy(&self.target.numbers(), self.source.committed.iter().map(|(_, number)| *number));
                 let durable = self.durable.clone().unwrap();
                 assert_eq!(durable.position, self.machine.acked());
                 self.check_durable(&durable);
