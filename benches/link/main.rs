@@ -7,6 +7,7 @@
 //! Each prints its address as a line of JSON when it listens, and its counters as another one when its standard input
 //! ends.
 
+mod buffer;
 mod cold;
 mod fields;
 mod relay;

@@ -14,7 +14,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::Options;
+use crate::{Options, buffer::Buffer};
 
 const BUFFER: usize = 1 << 20;
 
@@ -41,8 +41,9 @@ pub(crate) fn start_source(options: &Options) -> Result<Box<dyn Fn() -> Value>, 
 /// Reads until the end.
 pub(crate) fn start_sink() -> Result<Box<dyn Fn() -> Value>, String> {
     serve(|mut stream, counted| {
-        let mut buffer = vec![0; BUFFER];
-        while let Ok(count) = stream.read(&mut buffer) {
+        let mut buffer = Buffer::new(BUFFER);
+        let buffer = buffer.all();
+        while let Ok(count) = stream.read(buffer) {
             if count == 0 {
                 return;
             }
@@ -67,7 +68,7 @@ fn serve(work: impl Fn(TcpStream, &AtomicU64) + Send + Sync + 'static) -> Result
 }
 
 /// The relay itself: one thread, blocking, one buffer. It asks for the next bufferful when it has one, as a fetching
-/// client does. Left to stream, it fills the sockets' buffers, which costs it more: the bytes leave the cache.
+/// client does; `--ahead` lets more of them be on the way.
 pub(crate) fn run(options: &Options) -> Result<(), String> {
     let open = |key| {
         let stream = TcpStream::connect(options.text(key)?).map_err(|error| error.to_string())?;
@@ -77,7 +78,8 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     let broken = |error: std::io::Error| error.to_string();
     let (mut from, mut to) = (open("from")?, open("to")?);
     let ahead = options.number("ahead", 1)?;
-    let mut buffer = vec![0; BUFFER];
+    let mut buffer = Buffer::new(BUFFER);
+    let buffer = buffer.all();
     for _ in 0..ahead {
         from.write_all(&[1]).map_err(broken)?;
     }

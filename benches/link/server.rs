@@ -7,12 +7,10 @@ use std::{
     thread,
 };
 
-use crate::fields::Fields;
+use crate::{buffer::Buffer, fields::Fields};
 
-/// What a read may bring at once: more than the requests that the product sends by default.
-const READ_BYTES: usize = 2 << 20;
-/// No frame of a measurement is longer.
-const FRAME_MAX: usize = 160 << 20;
+/// What a read may bring at once, and the longest request: more than twice what the product sends by default.
+const READ_BYTES: usize = 4 << 20;
 
 /// A request's header and body.
 pub(crate) struct Request<'a> {
@@ -92,21 +90,19 @@ where
 
 fn serve(mut stream: TcpStream, session: &mut impl Session) -> Result<(), String> {
     let _ = stream.set_nodelay(true);
-    let mut buffer = vec![0; READ_BYTES];
+    let mut room = Buffer::new(READ_BYTES);
     let (mut from, mut to) = (0, 0);
     loop {
+        let buffer = room.all();
         while let Some(length) = buffer[from..to].first_chunk::<4>() {
             let length = usize::try_from(u32::from_be_bytes(*length)).expect("32 bits fit");
-            if length > FRAME_MAX {
-                return Err(format!("a frame of {length} bytes"));
-            }
             let whole = length + 4;
             if to - from < whole {
                 if from + whole > buffer.len() {
                     buffer.copy_within(from..to, 0);
                     (from, to) = (0, to - from);
                     if whole > buffer.len() {
-                        buffer.resize(whole, 0);
+                        return Err(format!("a frame of {length} bytes"));
                     }
                 }
                 break;

@@ -27,7 +27,7 @@ use super::{
     budget::Account,
     lookup::Lookups,
     partition::{PartitionMachine, PartitionSettings, PartitionState},
-    report::{Command, CopyId, LeaseClock, Report},
+    report::{Command, CopyId, CopyMap, LeaseClock, Report},
     settings::{FetchSettings, ProduceSettings},
     sink::{Lane, LaneKey},
     source::Fetcher,
@@ -128,7 +128,7 @@ pub(crate) struct Shard {
     source: RefCell<Arc<ClusterSnapshot>>,
     target: RefCell<Arc<ClusterSnapshot>>,
     /// Boxed, so that a look-up passes over keys only.
-    entries: RefCell<BTreeMap<CopyId, Box<Entry>>>,
+    entries: RefCell<CopyMap<Box<Entry>>>,
     /// Ordered, since clones of a name compare at once and hashing one does not.
     by_source: RefCell<BTreeMap<TopicPartition, CopyId>>,
     fetchers: RefCell<HashMap<BrokerId, Rc<Fetcher>>>,
@@ -570,7 +570,8 @@ impl Shard {
     /// Leaders, topics or brokers changed: look at every partition.
     fn clusters_changed(self: &Rc<Self>) {
         let (source, target) = (self.source(), self.target());
-        let copies: Vec<CopyId> = self.entries.borrow().keys().copied().collect();
+        let mut copies: Vec<CopyId> = self.entries.borrow().keys().copied().collect();
+        copies.sort_unstable();
         for copy in copies {
             self.with(copy, |entry, now| {
                 let spec = entry.machine.spec();

@@ -11,6 +11,8 @@ use crate::mirror::settings::FetchSettings;
 const BATCHES_MIN: usize = 8;
 /// Below this a limit saves nothing.
 const BYTES_MIN: usize = 4 << 10;
+/// As long as no batch was seen, one of a producer's usual size comes whole. Larger ones come one an answer, once.
+const UNSEEN_BYTES_MIN: usize = 16 << 10;
 /// Answers whose batches may wait for sending: one that is sent while the next one arrives.
 const ANSWERS_WAITING: usize = 2;
 
@@ -32,8 +34,8 @@ impl Fair {
             configured
         } else {
             let batches = batch_bytes.saturating_mul(BATCHES_MIN);
-            // Of a partition that was never seen the batches may have any size.
-            if batches == 0 { configured } else { (response / sharers).max(batches).max(BYTES_MIN).min(configured) }
+            let least = if batches == 0 { UNSEEN_BYTES_MIN } else { batches.max(BYTES_MIN) };
+            (response / sharers).max(least).min(configured)
         };
         let waiting = response.saturating_mul(ANSWERS_WAITING) / sharers;
         Self {
@@ -64,7 +66,7 @@ mod tests {
 
     #[test]
     fn few_partitions_are_asked_for_what_is_configured() {
-        for (backlogged, batch) in [(0, 0), (1, 1000), (8, 16_000), (8, 1_000_000), (1000, 0)] {
+        for (backlogged, batch) in [(0, 0), (1, 1000), (8, 0), (8, 16_000), (8, 1_000_000)] {
             assert_eq!(fair(backlogged, batch).limit(128 << 10), 128 << 10, "{backlogged} with {batch}");
         }
     }
@@ -75,6 +77,7 @@ mod tests {
         assert_eq!(fair(1000, 1000).limit(128 << 10), 8000);
         assert_eq!(fair(1000, 100).limit(128 << 10), 4096);
         assert_eq!(fair(1000, 16_000).limit(128 << 10), 128_000);
+        assert_eq!(fair(1000, 0).limit(128 << 10), 16 << 10, "what its batches are like is not known yet");
         let explicit = FetchSettings { partition_bytes_explicit: true, ..FetchSettings::default() };
         assert_eq!(Fair::new(&explicit, 1 << 20, 1000, 1000).limit(128 << 10), 128 << 10);
     }

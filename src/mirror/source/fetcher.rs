@@ -59,6 +59,8 @@ pub(crate) struct Fetcher {
     backlogged: Cell<usize>,
     /// Bytes of an answer on the link as it is.
     response_bytes_max: Cell<u32>,
+    /// Size of a batch seen last, of whatever partition: what to expect of one that was never seen.
+    batch_bytes: Cell<usize>,
 }
 
 impl Fetcher {
@@ -70,6 +72,7 @@ impl Fetcher {
             gated: RefCell::default(),
             backlogged: Cell::new(0),
             response_bytes_max: Cell::new(response_bytes_max),
+            batch_bytes: Cell::new(0),
         }
     }
 
@@ -81,7 +84,10 @@ impl Fetcher {
     /// What one partition may take of an answer, and of the room for what waits to be sent, now. `batch_bytes` is the
     /// size of one of its batches, 0 if none was seen.
     pub(crate) fn fair(&self, settings: &FetchSettings, batch_bytes: usize) -> Fair {
-        Fair::new(settings, self.response_bytes_max.get(), self.backlogged.get(), batch_bytes)
+        if batch_bytes > 0 {
+            self.batch_bytes.set(batch_bytes);
+        }
+        Fair::new(settings, self.response_bytes_max.get(), self.backlogged.get(), self.batch_bytes.get())
     }
 
     /// A partition is not read by this one any more.
