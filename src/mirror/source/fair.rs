@@ -2,13 +2,16 @@
 //!
 //! A request holds one batch of a partition. An answer filled by a few partitions alone would be sent in tiny requests,
 //! or wait in long queues until others had their turn, and leave the cache meanwhile. So partitions with more to read
-//! share each answer; none is asked for less than eight of its batches, since the last one is cut off and paid twice
+//! share each answer; none is asked for less than a few of its batches, since the last one is cut off and paid twice
 //! (`performance-notes.md` 8).
 
 use crate::mirror::settings::FetchSettings;
 
-/// Batches of a partition that are worth asking for at once.
+/// Batches of a partition that are worth asking for at once. Of small ones it is their number that costs, not the bytes
+/// that are cut off, and the longer a thousand queues are, the less of them is in the cache.
 const BATCHES_MIN: usize = 8;
+const SMALL_BATCHES_MIN: usize = 4;
+const SMALL: usize = 4 << 10;
 /// Below this a limit saves nothing.
 const BYTES_MIN: usize = 4 << 10;
 /// As long as no batch was seen, one of a producer's usual size comes whole. Larger ones come one an answer, once.
@@ -33,7 +36,8 @@ impl Fair {
         let wanted = if settings.partition_bytes_explicit {
             configured
         } else {
-            let batches = batch_bytes.saturating_mul(BATCHES_MIN);
+            let count = if batch_bytes < SMALL { SMALL_BATCHES_MIN } else { BATCHES_MIN };
+            let batches = batch_bytes.saturating_mul(count);
             let least = if batches == 0 { UNSEEN_BYTES_MIN } else { batches.max(BYTES_MIN) };
             (response / sharers).max(least).min(configured)
         };
@@ -72,9 +76,10 @@ mod tests {
     }
 
     #[test]
-    fn many_share_an_answer_but_not_below_eight_batches() {
+    fn many_share_an_answer_but_not_below_a_few_batches() {
         assert_eq!(fair(100, 1000).limit(128 << 10), (1 << 20) / 100);
-        assert_eq!(fair(1000, 1000).limit(128 << 10), 8000);
+        assert_eq!(fair(1000, 1200).limit(128 << 10), 4800);
+        assert_eq!(fair(1000, 6000).limit(128 << 10), 48_000);
         assert_eq!(fair(1000, 100).limit(128 << 10), 4096);
         assert_eq!(fair(1000, 16_000).limit(128 << 10), 128_000);
         assert_eq!(fair(1000, 0).limit(128 << 10), 16 << 10, "what its batches are like is not known yet");
@@ -91,6 +96,6 @@ mod tests {
     fn what_waits_is_two_answers_shared() {
         assert_eq!(fair(1, 1000).queue_bytes_max, 2 << 20);
         assert_eq!(fair(8, 16_000).queue_bytes_max, 256 << 10);
-        assert_eq!(fair(1000, 1000).queue_bytes_max, 4000);
+        assert_eq!(fair(1000, 1200).queue_bytes_max, 2400);
     }
 }

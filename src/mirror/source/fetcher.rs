@@ -61,6 +61,8 @@ pub(crate) struct Fetcher {
     response_bytes_max: Cell<u32>,
     /// Size of a batch seen last, of whatever partition: what to expect of one that was never seen.
     batch_bytes: Cell<usize>,
+    /// What was reckoned last, and from what; it is asked for after every event.
+    fair: Cell<Option<(u32, usize, usize, Fair)>>,
 }
 
 impl Fetcher {
@@ -73,6 +75,7 @@ impl Fetcher {
             backlogged: Cell::new(0),
             response_bytes_max: Cell::new(response_bytes_max),
             batch_bytes: Cell::new(0),
+            fair: Cell::new(None),
         }
     }
 
@@ -87,7 +90,19 @@ impl Fetcher {
         if batch_bytes > 0 {
             self.batch_bytes.set(batch_bytes);
         }
-        Fair::new(settings, self.response_bytes_max.get(), self.backlogged.get(), self.batch_bytes.get())
+        let (response, sharers, batch) = (self.response_bytes_max.get(), self.backlogged.get(), self.batch_bytes.get());
+        match self.fair.get() {
+            Some((known_response, known_sharers, known_batch, fair))
+                if (known_response, known_sharers, known_batch) == (response, sharers, batch) =>
+            {
+                fair
+            }
+            _ => {
+                let fair = Fair::new(settings, response, sharers, batch);
+                self.fair.set(Some((response, sharers, batch, fair)));
+                fair
+            }
+        }
     }
 
     /// A partition is not read by this one any more.
