@@ -12,6 +12,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 import documents  # noqa: E402
+import instructions  # noqa: E402
 import licences  # noqa: E402
 import selftest  # noqa: E402
 from common import REPO, Fault, cache, say  # noqa: E402
@@ -80,6 +81,7 @@ def main():
         ("licences and banned crates", lambda: licences.check(json.loads(cargo_json(*metadata)))),
         ("links and file names in documents", documents.check),
         ("the development tools themselves", selftest.check),
+        ("instructions on the path of a batch", instructions.check),
     ]
     if not quick:
         steps += [

@@ -75,6 +75,8 @@ pub struct FetchSession {
     /// Partitions whose `wanted` differs from `told`, each once.
     changed: Vec<TopicPartition>,
     wanted_count: usize,
+    /// Of them, those whose topic has no id.
+    nameless_count: usize,
     /// Topic of each id ever wanted here.
     names: HashMap<TopicId, TopicName>,
 }
@@ -84,6 +86,10 @@ impl FetchSession {
     pub fn want(&mut self, partition: &TopicPartition, topic_id: TopicId, want: Option<Want>) {
         match self.entries.get_mut(partition) {
             Some(entry) => {
+                if entry.wanted.is_some() {
+                    self.wanted_count -= 1;
+                    self.nameless_count -= usize::from(entry.topic_id.is_zero());
+                }
                 if entry.topic_id != topic_id {
                     // Another topic of the same name: the broker must forget the old id, which a full request does.
                     // An answer on its way is the old topic's, and none of it was asked of this one.
@@ -92,20 +98,21 @@ impl FetchSession {
                     entry.told = None;
                     self.restart = true;
                 }
-                let before = entry.wanted.is_some();
                 if entry.wanted == entry.told && entry.wanted != want {
                     self.changed.push(partition.clone());
                 }
                 entry.wanted = want;
-                self.wanted_count = self.wanted_count + usize::from(want.is_some()) - usize::from(before);
             }
             None if want.is_some() => {
                 self.entries.insert(partition.clone(), Entry { topic_id, wanted: want, told: None });
                 self.names.insert(topic_id, partition.topic.clone());
                 self.changed.push(partition.clone());
-                self.wanted_count += 1;
             }
             None => {}
+        }
+        if want.is_some() {
+            self.wanted_count += 1;
+            self.nameless_count += usize::from(topic_id.is_zero());
         }
     }
 
@@ -118,7 +125,7 @@ impl FetchSession {
     /// Whether topic ids can name everything that is wanted.
     #[must_use]
     pub fn ids_known(&self) -> bool {
-        self.entries.values().all(|entry| entry.wanted.is_none() || !entry.topic_id.is_zero())
+        self.nameless_count == 0
     }
 
     /// The next request, in `version`. Counts as sent: call [`Self::handle_answer`] or [`Self::reset`] afterwards.

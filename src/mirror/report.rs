@@ -1,6 +1,8 @@
 //! What workers and the control thread tell each other about partitions.
 
 use std::{
+    collections::HashMap,
+    hash::{BuildHasherDefault, Hasher},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -19,6 +21,31 @@ use crate::protocol::TopicPartition;
 /// One copied partition of a flow, numbered by the control thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct CopyId(pub(crate) u32);
+
+/// A map by [`CopyId`], asked twice for each batch. The ids are ours and count up: a product spreads them well enough.
+/// Its order means nothing.
+pub(crate) type CopyMap<T> = HashMap<CopyId, T, BuildHasherDefault<CopyHasher>>;
+
+/// See [`CopyMap`].
+#[derive(Debug, Default)]
+pub(crate) struct CopyHasher(u64);
+
+impl Hasher for CopyHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u32(u32::from(*byte));
+        }
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        // 2^64 divided by the golden ratio.
+        self.0 = (self.0 ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
 
 /// From the control thread to a worker's shard of a flow.
 #[derive(Debug)]

@@ -43,8 +43,9 @@ use crate::protocol::{
 const REQUESTS_MAX: usize = 256;
 /// Largest answer to a request that did not ask for records. Metadata of 100,000 partitions is about 10 MB.
 const PLAIN_ANSWER_MAX: usize = 64 << 20;
-/// Segments of one vectored write. Small batches are joined by the encoder, so more would seldom be used.
-const SEGMENTS_PER_WRITE: usize = 128;
+/// Segments of one vectored write: what the system takes at most. Most writes have a few, and need not prepare room for all.
+const SEGMENTS_PER_WRITE: usize = 1024;
+const FEW_SEGMENTS: usize = 32;
 
 /// Why a connection ended. Shared by every request that was in flight on it.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -417,14 +418,12 @@ impl Driver {
     /// Writes until everything is out or the socket is full; ready only with an error.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<ConnectionError> {
         while !self.writing.is_empty() {
-            let mut slices = [IoSlice::new(&[]); SEGMENTS_PER_WRITE];
-            let mut count = 0;
-            for (slice, segment) in slices.iter_mut().zip(&self.writing) {
-                *slice = IoSlice::new(segment);
-                count += 1;
-            }
-            let filled = slices.get(..count).unwrap_or_default();
-            match Pin::new(&mut self.transport).poll_write_vectored(cx, filled) {
+            let written = if self.writing.len() <= FEW_SEGMENTS {
+                self.poll_segments::<FEW_SEGMENTS>(cx)
+            } else {
+                self.poll_segments::<SEGMENTS_PER_WRITE>(cx)
+            };
+            match written {
                 Poll::Ready(Ok(0)) => {
                     return Poll::Ready(ConnectionError::Closed { peer: self.peer() });
                 }
@@ -437,6 +436,18 @@ impl Driver {
             Poll::Ready(Err(error)) => Poll::Ready(self.io_error(error)),
             _ => Poll::Pending,
         }
+    }
+
+    /// One write of at most so many segments.
+    fn poll_segments<const COUNT: usize>(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut slices = [IoSlice::new(&[]); COUNT];
+        let mut count = 0;
+        for (slice, segment) in slices.iter_mut().zip(&self.writing) {
+            *slice = IoSlice::new(segment);
+            count += 1;
+        }
+        let filled = slices.get(..count).unwrap_or_default();
+        Pin::new(&mut self.transport).poll_write_vectored(cx, filled)
     }
 
     fn advance(&mut self, mut written: usize) {

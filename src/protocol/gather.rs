@@ -77,6 +77,16 @@ impl GatherSink {
         self.expected.push_back((original, head));
     }
 
+    /// As [`Self::register`] for each; nothing may have been registered before.
+    pub(super) fn register_all(&mut self, batches: Vec<(Bytes, [u8; SEALED_HEAD_LEN])>) {
+        self.expected = batches.into();
+    }
+
+    /// Bytes of a batch of `length` bytes that go through the head buffer.
+    pub(super) fn copied(length: usize) -> usize {
+        if length < COPY_BELOW { length } else { SEALED_HEAD_LEN }
+    }
+
     /// The frame as buffers for one vectored write; the first begins with the frame length.
     ///
     /// # Errors

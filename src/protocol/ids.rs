@@ -2,7 +2,9 @@
 //!
 //! Offsets stay plain `i64` with telling field names: they are added and compared all the time.
 
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -10,12 +12,12 @@ use kafka_protocol::messages as wire;
 use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
-/// The name of a topic; cheap to clone.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// The name of a topic; cheap to clone, and cheap to compare with its clones.
+#[derive(Clone)]
 pub struct TopicName(Arc<str>);
 
 /// The name of a consumer group; cheap to clone.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone)]
 pub struct GroupId(Arc<str>);
 
 macro_rules! text_id {
@@ -29,6 +31,34 @@ macro_rules! text_id {
             /// The text as Kafka spells it.
             pub fn as_str(&self) -> &str {
                 &self.0
+            }
+        }
+
+        // Comparisons are those of the text. Clones of one name are told by their address: maps by partition are asked
+        // several times for each batch, and nearly always about names that are clones of their keys.
+        impl PartialEq for $name {
+            fn eq(&self, other: &Self) -> bool {
+                Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
+            }
+        }
+
+        impl Eq for $name {}
+
+        impl PartialOrd for $name {
+            fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+                Some(self.cmp(other))
+            }
+        }
+
+        impl Ord for $name {
+            fn cmp(&self, other: &Self) -> Ordering {
+                if Arc::ptr_eq(&self.0, &other.0) { Ordering::Equal } else { self.0.cmp(&other.0) }
+            }
+        }
+
+        impl Hash for $name {
+            fn hash<H: Hasher>(&self, state: &mut H) {
+                self.0.hash(state);
             }
         }
 
@@ -291,6 +321,17 @@ mod tests {
         let id = TopicId::new(std::array::from_fn(|at| at as u8 * 7));
         assert_eq!(TopicId::from(Uuid::from(id)), id);
         assert!(TopicId::from(Uuid::nil()).is_zero());
+    }
+
+    #[test]
+    fn names_compare_by_their_text_wherever_it_stands() {
+        let name = TopicName::new("orders");
+        let twin = TopicName::new("orders");
+        assert_eq!((&name, name.cmp(&twin)), (&twin, Ordering::Equal));
+        assert_eq!((&name, name.cmp(&name.clone())), (&name.clone(), Ordering::Equal));
+        assert!(TopicName::new("a") < name && name < TopicName::new("orders2"));
+        let found = std::collections::HashMap::from([(name, 1)]);
+        assert_eq!(found.get(&twin), Some(&1));
     }
 
     #[test]

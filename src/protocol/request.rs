@@ -21,8 +21,8 @@ pub struct EncodeError {
 /// Room in the head buffer for a request without batches, in bytes.
 const HEAD_CAPACITY: usize = 512;
 
-/// Room in the head buffer for each batch: its header, the partition around it, and part of a topic name.
-const HEAD_CAPACITY_PER_BATCH: usize = 128;
+/// Room in the head buffer for each batch beside what of it is copied: the partition around it, and part of a topic name.
+const HEAD_CAPACITY_PER_BATCH: usize = 67;
 
 /// Encodes one request as a list of buffers for one vectored write; the first begins with the frame length.
 ///
@@ -49,11 +49,11 @@ pub fn encode_request<R: Request + Encodable + HeaderVersion>(
         .with_request_api_version(version)
         .with_correlation_id(correlation_id)
         .with_client_id(Some(StrBytes::from_string(client_id.to_owned())));
-    let mut sink =
-        GatherSink::with_capacity(HEAD_CAPACITY.saturating_add(sealed.len().saturating_mul(HEAD_CAPACITY_PER_BATCH)));
-    for (original, head) in sealed {
-        sink.register(original, head);
-    }
+    // Growing would copy the small batches again and again.
+    let room = |batch: &Bytes| GatherSink::copied(batch.len()).saturating_add(HEAD_CAPACITY_PER_BATCH);
+    let rooms = sealed.iter().map(|(batch, _)| room(batch));
+    let mut sink = GatherSink::with_capacity(rooms.fold(HEAD_CAPACITY, usize::saturating_add));
+    sink.register_all(sealed);
     header.encode(&mut sink, R::header_version(version)).map_err(|error| refused(&error))?;
     request.encode(&mut sink, version).map_err(|error| refused(&error))?;
     sink.finish().map_err(|error| refused(&error))

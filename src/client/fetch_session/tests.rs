@@ -183,6 +183,7 @@ fn converse(ops: &[Op]) {
                     continue;
                 }
                 assert_eq!(client.session.wanted(), client.wishes.len());
+                assert_eq!(client.session.ids_known(), client.wishes.values().all(|(id, _)| !id.is_zero()));
                 let version = if client.session.ids_known() { 17 } else { 12 };
                 let request = client.session.next_request(version, &limits());
                 assert!(!full_next || request.session_id == 0, "(b) not a full request after a loss");

@@ -466,6 +466,12 @@ impl PartitionMachine {
         if self.located { (end - self.acked.source_next).max(0) } else { 0 }
     }
 
+    /// Whether the source holds records, as last heard, that were not fetched yet.
+    #[must_use]
+    pub fn has_backlog(&self) -> bool {
+        self.prepared.source_next < self.readable_end()
+    }
+
     /// Timestamp of the newest record acknowledged; -1 if none.
     #[must_use]
     pub fn newest_timestamp(&self) -> i64 {

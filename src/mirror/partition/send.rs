@@ -73,6 +73,9 @@ impl PartitionMachine {
         self.queue_bytes = self.queue_bytes.saturating_sub(next.batch.len());
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
+        if self.in_flight.is_empty() {
+            self.in_flight.clear();
+        }
         self.in_flight.push_back(InFlight {
             ticket,
             source_base: next.source_base,

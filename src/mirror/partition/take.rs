@@ -174,6 +174,11 @@ impl PartitionMachine {
         self.prepared = after;
         self.taken_epoch = leader_epoch;
         self.queue_bytes += batch.bytes.len();
+        if self.queue.is_empty() {
+            // Begins at the front again, whose memory is still in the cache; a queue that was long once would otherwise
+            // wander through all of it.
+            self.queue.clear();
+        }
         self.queue.push_back(Queued {
             source_base: header.base_offset,
             way: if header.is_log_append_time() { Way::SealedAppendTime } else { Way::Sealed },

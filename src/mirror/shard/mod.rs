@@ -7,7 +7,7 @@
 mod tasks;
 
 use std::{
-    cell::{Cell, RefCell},
+    cell::RefCell,
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap},
     rc::Rc,
@@ -27,7 +27,7 @@ use super::{
     budget::Account,
     lookup::Lookups,
     partition::{PartitionMachine, PartitionSettings, PartitionState},
-    report::{Command, CopyId, LeaseClock, Report},
+    report::{Command, CopyId, CopyMap, LeaseClock, Report},
     settings::{FetchSettings, ProduceSettings},
     sink::{Lane, LaneKey},
     source::Fetcher,
@@ -62,6 +62,21 @@ pub(crate) struct ShardConfig {
     pub(crate) stop: CancellationToken,
 }
 
+/// When something happens, by both clocks. Read once for all that one answer brings: the clocks would cost as much as
+/// the rest of a small batch.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Moment {
+    pub(crate) now: Instant,
+    /// The time of day in milliseconds.
+    pub(crate) wall_ms: i64,
+}
+
+impl Moment {
+    pub(crate) fn read() -> Self {
+        Self { now: Instant::now(), wall_ms: wall_clock::now_ms() }
+    }
+}
+
 /// A partition with its places.
 pub(crate) struct Entry {
     pub(crate) machine: PartitionMachine,
@@ -83,6 +98,10 @@ pub(crate) struct Entry {
     change_listed: bool,
     /// What its session was told last, and whether it was held back for want of room.
     told: (Option<Want>, bool),
+    /// It is among those of its fetcher that have more to read.
+    backlogged: bool,
+    /// Size of a batch of it seen last.
+    batch_bytes: usize,
     timer: Option<Instant>,
     shown: Option<PartitionState>,
 }
@@ -100,8 +119,6 @@ pub(crate) struct Shard {
     pub(crate) lease: LeaseClock,
     /// Fetchers that wait for memory.
     pub(crate) memory: Notify,
-    /// Grows with the round trip to the source: what may wait for sending in one partition.
-    pub(crate) queue_bytes_max: Cell<usize>,
     pub(crate) lookups: Lookups,
     pub(crate) stop: CancellationToken,
     settings: Rc<PartitionSettings>,
@@ -110,8 +127,10 @@ pub(crate) struct Shard {
     anchor_bytes: u64,
     source: RefCell<Arc<ClusterSnapshot>>,
     target: RefCell<Arc<ClusterSnapshot>>,
-    entries: RefCell<BTreeMap<CopyId, Entry>>,
-    by_source: RefCell<HashMap<TopicPartition, CopyId>>,
+    /// Boxed, so that a look-up passes over keys only.
+    entries: RefCell<CopyMap<Box<Entry>>>,
+    /// Ordered, since clones of a name compare at once and hashing one does not.
+    by_source: RefCell<BTreeMap<TopicPartition, CopyId>>,
     fetchers: RefCell<HashMap<BrokerId, Rc<Fetcher>>>,
     lanes: RefCell<HashMap<LaneKey, Rc<Lane>>>,
     timers: RefCell<BinaryHeap<Reverse<(Instant, CopyId)>>>,
@@ -133,11 +152,9 @@ impl Shard {
     }
 
     async fn run_inner(mut config: ShardConfig) {
-        let partition_bytes_max = config.fetch.response_bytes_max;
         let shard = Rc::new(Self {
             read_committed: config.partition.shape.read_committed,
             settings: Rc::new(config.partition),
-            queue_bytes_max: Cell::new(usize::try_from(partition_bytes_max).unwrap_or(usize::MAX)),
             fetch: config.fetch,
             produce: config.produce,
             client_rack: config.client_rack,
@@ -250,10 +267,12 @@ impl Shard {
                         anchor_listed: false,
                         change_listed: false,
                         told: (None, false),
+                        backlogged: false,
+                        batch_bytes: 0,
                         timer: None,
                         shown: None,
                     };
-                    self.entries.borrow_mut().insert(copy, entry);
+                    self.entries.borrow_mut().insert(copy, Box::new(entry));
                     self.by_source.borrow_mut().insert(source, copy);
                     added.push(copy);
                 }
@@ -326,7 +345,7 @@ impl Shard {
         };
         let spec = entry.machine.spec();
         if let Some(fetcher) = &entry.fetcher {
-            fetcher.session.borrow_mut().want(&spec.source, spec.source_topic_id, None);
+            fetcher.forget(copy, &spec.source, spec.source_topic_id, entry.backlogged);
         }
         if let Some(lane) = &entry.lane {
             lane.remove(copy);
@@ -341,30 +360,40 @@ impl Shard {
 
     /// Runs `event` on a partition, then does what it wants. `None` if the partition is gone.
     pub(crate) fn with<T>(self: &Rc<Self>, copy: CopyId, event: impl FnOnce(&mut Entry, Instant) -> T) -> Option<T> {
-        let now = Instant::now();
-        let result = self.entries.borrow_mut().get_mut(&copy).map(|entry| event(entry, now));
-        if result.is_some() {
-            self.touch(copy);
-        }
-        result
+        self.with_at(Moment::read(), copy, event)
+    }
+
+    /// As [`Self::with`], at a moment that was read for several partitions.
+    pub(crate) fn with_at<T>(
+        self: &Rc<Self>,
+        at: Moment,
+        copy: CopyId,
+        event: impl FnOnce(&mut Entry, Instant) -> T,
+    ) -> Option<T> {
+        let mut entries = self.entries.borrow_mut();
+        let entry = entries.get_mut(&copy)?;
+        let result = event(entry, at.now);
+        self.settle(copy, entry, at);
+        Some(result)
     }
 
     /// Looks at a partition without changing it.
     pub(crate) fn look<T>(&self, copy: CopyId, look: impl FnOnce(&mut Entry) -> T) -> Option<T> {
-        self.entries.borrow_mut().get_mut(&copy).map(look)
+        self.entries.borrow_mut().get_mut(&copy).map(|entry| look(entry))
     }
 
     pub(crate) fn copy_of(&self, source: &TopicPartition) -> Option<CopyId> {
         self.by_source.borrow().get(source).copied()
     }
 
-    /// Reads what a partition wants and queues it there. Called after every event.
+    /// Reads what a partition wants and queues it there.
     pub(crate) fn touch(self: &Rc<Self>, copy: CopyId) {
-        let now = Instant::now();
-        let mut entries = self.entries.borrow_mut();
-        let Some(entry) = entries.get_mut(&copy) else {
-            return;
-        };
+        self.with(copy, |_, _| ());
+    }
+
+    /// What [`Self::touch`] says; done after every event.
+    fn settle(self: &Rc<Self>, copy: CopyId, entry: &mut Entry, at: Moment) {
+        let Moment { now, wall_ms } = at;
         if entry.machine.poll_timeout().is_some_and(|at| at <= now) {
             entry.machine.handle_timeout(now);
         }
@@ -385,12 +414,16 @@ impl Shard {
             self.timers.borrow_mut().push(Reverse((at, copy)));
             self.timer_moved.notify_one();
         }
+        let next = entry.machine.next_batch_bytes();
+        if next > 0 {
+            entry.batch_bytes = next;
+        }
         if let Some(lane) = &entry.lane
             && !entry.ready
-            && entry.machine.can_send(wall_clock::now_ms())
+            && entry.machine.can_send(wall_ms)
         {
             entry.ready = true;
-            lane.push(copy, entry.machine.next_batch_bytes());
+            lane.push(copy, next);
         }
         self.want_fetch(copy, entry, now);
         if entry.machine.wants_anchor() && !entry.anchor_pending {
@@ -429,13 +462,24 @@ impl Shard {
         let Some(fetcher) = &entry.fetcher else {
             return;
         };
-        let queue_max = self.queue_bytes_max.get();
+        let fair = fetcher.fair(&self.fetch, entry.batch_bytes);
         let spec = entry.machine.spec();
-        let gated = entry.lane.as_ref().is_some_and(|lane| lane.gate(copy)) || entry.machine.is_queue_full(queue_max);
-        let want = entry.machine.fetch_want(now, queue_max).filter(|_| !gated);
-        let want = want.map(|(fetch_offset, last_fetched_epoch, partition_bytes_max)| Want {
+        let gated = entry.lane.as_ref().is_some_and(|lane| lane.gate(copy))
+            || entry.machine.is_queue_full(fair.queue_bytes_max);
+        let want = entry.machine.fetch_want(now, fair.queue_bytes_max);
+        let backlogged = (want.is_some() || gated) && entry.machine.has_backlog();
+        if backlogged != entry.backlogged {
+            entry.backlogged = backlogged;
+            fetcher.count_backlogged(backlogged);
+        }
+        let told = entry.told.0;
+        let want = want.filter(|_| !gated).map(|(fetch_offset, last_fetched_epoch, limit)| Want {
             fetch_offset,
-            partition_bytes_max,
+            partition_bytes_max: match told {
+                // A share that moved is no reason to tell an idle partition anew.
+                Some(told) if told.fetch_offset == fetch_offset && fair.allows(limit) => told.partition_bytes_max,
+                _ => fair.limit(limit),
+            },
             // A follower may know a newer epoch than ours, or an older one: only the leader is asked to check.
             current_leader_epoch: if entry.replica.is_some() { LeaderEpoch::NONE } else { entry.source_epoch },
             last_fetched_epoch,
@@ -443,7 +487,7 @@ impl Shard {
         // An answer changes what the session believes of a partition, but then its offset has moved too, or the
         // partition is held; so what was told last is told again only after a change.
         if entry.told != (want, gated) {
-            fetcher.want(&spec.source, spec.source_topic_id, want, gated, now);
+            fetcher.want(copy, &spec.source, spec.source_topic_id, want, gated, now);
             entry.told = (want, gated);
         }
     }
@@ -461,7 +505,8 @@ impl Shard {
         let reader = entry.replica.map(|(broker, _)| broker).or(leader);
         if reader != entry.fetcher.as_ref().map(|fetcher| fetcher.broker) {
             if let Some(old) = entry.fetcher.take() {
-                old.session.borrow_mut().want(&spec.source, spec.source_topic_id, None);
+                old.forget(copy, &spec.source, spec.source_topic_id, entry.backlogged);
+                entry.backlogged = false;
             }
             entry.fetcher = reader.map(|broker| self.fetcher(broker));
             entry.told = (None, false);
@@ -506,7 +551,7 @@ impl Shard {
         if let Some(fetcher) = self.fetchers.borrow().get(&broker) {
             return fetcher.clone();
         }
-        let fetcher = Rc::new(Fetcher::new(broker));
+        let fetcher = Rc::new(Fetcher::new(broker, self.fetch.response_bytes_max));
         self.fetchers.borrow_mut().insert(broker, fetcher.clone());
         self.spawn(super::source::run(self.clone(), fetcher.clone()));
         fetcher
@@ -522,14 +567,11 @@ impl Shard {
         lane
     }
 
-    pub(crate) fn lane_of(&self, copy: CopyId) -> Option<Rc<Lane>> {
-        self.entries.borrow().get(&copy)?.lane.clone()
-    }
-
     /// Leaders, topics or brokers changed: look at every partition.
     fn clusters_changed(self: &Rc<Self>) {
         let (source, target) = (self.source(), self.target());
-        let copies: Vec<CopyId> = self.entries.borrow().keys().copied().collect();
+        let mut copies: Vec<CopyId> = self.entries.borrow().keys().copied().collect();
+        copies.sort_unstable();
         for copy in copies {
             self.with(copy, |entry, now| {
                 let spec = entry.machine.spec();

@@ -6,7 +6,7 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::{BTreeSet, HashMap, VecDeque},
+    collections::{BTreeSet, VecDeque},
     pin::pin,
     rc::Rc,
     time::Duration,
@@ -16,18 +16,18 @@ use kafka_protocol::messages::ProduceRequest;
 use tokio::{sync::Notify, time::Instant};
 use tracing::{debug, info};
 
+use super::waiting::{Batches, Waiting};
 use crate::{
     backoff::{self, Backoff},
     client::produce::{ProduceBuilder, SealedBatch, VERSION_MAX},
     mirror::{
         budget::Account,
-        partition::{ProduceOutcome, Ticket},
+        partition::ProduceOutcome,
         report::CopyId,
-        shard::Shard,
+        shard::{Moment, Shard},
     },
     net::Connection,
-    protocol::{BrokerId, ProduceResponse, TopicPartition},
-    wall_clock,
+    protocol::{BrokerId, ProduceResponse, ProducedPartition, TopicName},
 };
 
 /// An answer names each partition once, with at most a few error texts.
@@ -127,9 +127,6 @@ impl Lane {
         if self.account.is_spent() { BTreeSet::new() } else { std::mem::take(&mut *self.gated.borrow_mut()) }
     }
 }
-
-/// The batches of one request: where each goes, whose it is, and its name in flight.
-type Batches = Vec<(TopicPartition, CopyId, Ticket)>;
 
 struct InFlight {
     answer: crate::net::Answer,
@@ -329,7 +326,7 @@ fn lost(shard: &Rc<Shard>, lane: &Lane) {
 /// Fills a request: one batch of each ready partition, in turn, up to the limit; a larger batch goes alone.
 fn collect(shard: &Rc<Shard>, lane: &Lane) -> Option<(ProduceBuilder, Batches)> {
     let limit = usize::try_from(shard.produce.request_bytes_max).unwrap_or(usize::MAX);
-    let wall_ms = wall_clock::now_ms();
+    let at = Moment::read();
     let mut builder = ProduceBuilder::default();
     let mut batches = Vec::new();
     // Each partition at most once: the broker keeps only the last of two (`batch-forwarding.md` 0.1).
@@ -337,31 +334,28 @@ fn collect(shard: &Rc<Shard>, lane: &Lane) -> Option<(ProduceBuilder, Batches)> 
     for _ in 0..ready {
         let Some((copy, bytes)) = lane.ready.borrow_mut().pop_front() else { break };
         lane.ready_bytes.set(lane.ready_bytes.get().saturating_sub(bytes));
-        let mut full = false;
-        shard.look(copy, |entry| {
+        // What it wants afterwards: another place in the queue behind this request, or more to fetch.
+        let full = shard.with_at(at, copy, |entry, _| {
             entry.ready = false;
             if entry.lane.as_ref().map(|own| own.key) != Some(lane.key) {
-                return;
+                return false;
             }
             if !builder.is_empty() && builder.bytes() + entry.machine.next_batch_bytes() > limit {
                 entry.ready = true;
                 lane.ready.borrow_mut().push_front((copy, bytes));
                 lane.ready_bytes.set(lane.ready_bytes.get() + bytes);
-                full = true;
-                return;
+                return true;
             }
-            let Some(outbound) = entry.machine.take_batch(wall_ms) else {
-                return;
-            };
-            let target = &entry.machine.spec().target;
-            builder.push(target, SealedBatch { head: outbound.head, batch: outbound.batch });
-            batches.push((target.clone(), copy, outbound.ticket));
+            if let Some(outbound) = entry.machine.take_batch(at.wall_ms) {
+                let target = &entry.machine.spec().target;
+                builder.push(target, SealedBatch { head: outbound.head, batch: outbound.batch });
+                batches.push((target.clone(), copy, outbound.ticket));
+            }
+            false
         });
-        if full {
+        if full == Some(true) {
             break;
         }
-        // What it wants now: another place in the queue behind this request, or more to fetch.
-        shard.touch(copy);
     }
     if builder.is_empty() { None } else { Some((builder, batches)) }
 }
@@ -374,44 +368,46 @@ fn settle_unknown(shard: &Rc<Shard>, batches: Batches) {
 
 fn handle(shard: &Rc<Shard>, lane: &Lane, answer: ProduceResponse, batches: Batches) {
     let mut refresh = false;
-    // Brokers answer in the order of a map of their own (`broker-experiments.md` S8), so answers are found by name.
-    let mut waiting: HashMap<TopicPartition, (CopyId, Ticket)> =
-        batches.into_iter().map(|(target, copy, ticket)| (target, (copy, ticket))).collect();
+    let at = Moment::read();
+    let mut waiting = Waiting::new(batches);
     for topic in answer.topics {
         let Some(name) = topic.name else { continue };
         for partition in topic.partitions {
-            let target = TopicPartition { topic: name.clone(), partition: partition.partition };
-            let Some((copy, ticket)) = waiting.remove(&target) else { continue };
+            let Some((copy, ticket)) = waiting.take(&name, partition.partition) else { continue };
             let outcome = if partition.error_code.is_none() {
                 ProduceOutcome::Stored {
                     base_offset: partition.base_offset,
                     already: partition.log_append_time_ms >= 0,
                 }
             } else {
-                info!(
-                    topic = target.topic.as_str(),
-                    partition = target.partition.0,
-                    lane = lane.key.index,
-                    error = %partition.error_code,
-                    message = partition.error_message.as_deref().unwrap_or_default(),
-                    "target refused a batch"
-                );
-                let detail = partition.record_errors.iter().find_map(|(_, message)| message.clone());
-                let message = match (partition.error_message, detail) {
-                    (Some(message), Some(detail)) => Some(format!("{message}; {detail}")),
-                    (message, detail) => message.or(detail),
-                };
-                ProduceOutcome::Failed { code: partition.error_code, message }
+                refused(lane, &name, partition)
             };
-            refresh |=
-                shard.with(copy, |entry, now| entry.machine.handle_produced(now, ticket, outcome)).unwrap_or(false);
+            let step = shard.with_at(at, copy, |entry, now| entry.machine.handle_produced(now, ticket, outcome));
+            refresh |= step.unwrap_or(false);
         }
     }
     // A partition that the answer does not name: nobody knows.
-    settle_unknown(shard, waiting.into_iter().map(|(target, (copy, ticket))| (target, copy, ticket)).collect());
+    settle_unknown(shard, waiting.rest());
     if refresh {
         shard.refresh_target();
     }
+}
+
+fn refused(lane: &Lane, topic: &TopicName, partition: ProducedPartition) -> ProduceOutcome {
+    info!(
+        topic = topic.as_str(),
+        partition = partition.partition.0,
+        lane = lane.key.index,
+        error = %partition.error_code,
+        message = partition.error_message.as_deref().unwrap_or_default(),
+        "target refused a batch"
+    );
+    let detail = partition.record_errors.iter().find_map(|(_, message)| message.clone());
+    let message = match (partition.error_message, detail) {
+        (Some(message), Some(detail)) => Some(format!("{message}; {detail}")),
+        (message, detail) => message.or(detail),
+    };
+    ProduceOutcome::Failed { code: partition.error_code, message }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The way out: lanes, each one produce connection to one target broker with the partitions pinned to it.
 
 mod lane;
+mod waiting;
 
 pub(crate) use lane::{Lane, LaneKey, run};

@@ -3,12 +3,18 @@
 //! A fetch that waits for data occupies its connection, so it has one of its own. Nothing is decided here that a
 //! machine could decide: what is wanted stands in the session, what an answer means is the partition's business.
 
-use std::{cell::RefCell, collections::BTreeMap, rc::Rc, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    rc::Rc,
+    time::Duration,
+};
 
 use kafka_protocol::messages::FetchRequest;
 use tokio::{sync::Notify, time::Instant};
 use tracing::{debug, info};
 
+use super::fair::Fair;
 use crate::{
     backoff::{self, Backoff},
     client::{
@@ -19,8 +25,9 @@ use crate::{
         budget::{Charge, FrameHold},
         partition::Fetched,
         report::CopyId,
-        shard::Shard,
-        sink::LaneKey,
+        settings::FetchSettings,
+        shard::{Moment, Shard},
+        sink::{Lane, LaneKey},
     },
     net::Connection,
     protocol::{BrokerId, FetchResponse, FetchedPartition, FetchedTopic, TopicId, TopicName, TopicPartition},
@@ -47,17 +54,70 @@ pub(crate) struct Fetcher {
     pub(crate) session: RefCell<FetchSession>,
     notify: Notify,
     /// Partitions that are left out because too much of them waits, since when the oldest is.
-    gated: RefCell<BTreeMap<TopicPartition, Instant>>,
+    gated: RefCell<BTreeMap<CopyId, Instant>>,
+    /// Partitions with more to read, which share each answer.
+    backlogged: Cell<usize>,
+    /// Bytes of an answer on the link as it is.
+    response_bytes_max: Cell<u32>,
+    /// Size of a batch seen last, of whatever partition: what to expect of one that was never seen.
+    batch_bytes: Cell<usize>,
+    /// What was reckoned last, and from what; it is asked for after every event.
+    fair: Cell<Option<(u32, usize, usize, Fair)>>,
 }
 
 impl Fetcher {
-    pub(crate) fn new(broker: BrokerId) -> Self {
-        Self { broker, session: RefCell::default(), notify: Notify::new(), gated: RefCell::default() }
+    pub(crate) fn new(broker: BrokerId, response_bytes_max: u32) -> Self {
+        Self {
+            broker,
+            session: RefCell::default(),
+            notify: Notify::new(),
+            gated: RefCell::default(),
+            backlogged: Cell::new(0),
+            response_bytes_max: Cell::new(response_bytes_max),
+            batch_bytes: Cell::new(0),
+            fair: Cell::new(None),
+        }
+    }
+
+    pub(crate) fn count_backlogged(&self, one_more: bool) {
+        let count = self.backlogged.get();
+        self.backlogged.set(if one_more { count + 1 } else { count.saturating_sub(1) });
+    }
+
+    /// What one partition may take of an answer, and of the room for what waits to be sent, now. `batch_bytes` is the
+    /// size of one of its batches, 0 if none was seen.
+    pub(crate) fn fair(&self, settings: &FetchSettings, batch_bytes: usize) -> Fair {
+        if batch_bytes > 0 {
+            self.batch_bytes.set(batch_bytes);
+        }
+        let (response, sharers, batch) = (self.response_bytes_max.get(), self.backlogged.get(), self.batch_bytes.get());
+        match self.fair.get() {
+            Some((known_response, known_sharers, known_batch, fair))
+                if (known_response, known_sharers, known_batch) == (response, sharers, batch) =>
+            {
+                fair
+            }
+            _ => {
+                let fair = Fair::new(settings, response, sharers, batch);
+                self.fair.set(Some((response, sharers, batch, fair)));
+                fair
+            }
+        }
+    }
+
+    /// A partition is not read by this one any more.
+    pub(crate) fn forget(&self, copy: CopyId, partition: &TopicPartition, topic_id: TopicId, backlogged: bool) {
+        self.gated.borrow_mut().remove(&copy);
+        if backlogged {
+            self.count_backlogged(false);
+        }
+        self.session.borrow_mut().want(partition, topic_id, None);
     }
 
     /// What is wanted of a partition; `gated` says that nothing is because too much of it waits for sending.
     pub(crate) fn want(
         &self,
+        copy: CopyId,
         partition: &TopicPartition,
         topic_id: TopicId,
         want: Option<Want>,
@@ -65,12 +125,9 @@ impl Fetcher {
         now: Instant,
     ) {
         if gated {
-            let mut all = self.gated.borrow_mut();
-            if !all.contains_key(partition) {
-                all.insert(partition.clone(), now);
-            }
+            self.gated.borrow_mut().entry(copy).or_insert(now);
         } else if !self.gated.borrow().is_empty() {
-            self.gated.borrow_mut().remove(partition);
+            self.gated.borrow_mut().remove(&copy);
         }
         let mut session = self.session.borrow_mut();
         let idle = session.wanted() == 0;
@@ -166,8 +223,7 @@ async fn dial(shard: &Shard, fetcher: &Fetcher) -> Result<Link, String> {
         shard.source_dialer.dial(&endpoint.host, endpoint.port).await.map_err(|error| error.to_string())?;
     let version = connection.negotiate::<FetchRequest>(VERSION_MAX).map_err(|error| error.to_string())?;
     let response_bytes_max = response_bytes(&shard.fetch, round_trip);
-    let queue = usize::try_from(response_bytes_max).unwrap_or(usize::MAX);
-    shard.queue_bytes_max.set(shard.queue_bytes_max.get().max(queue));
+    fetcher.response_bytes_max.set(response_bytes_max);
     debug!(
         broker_id = fetcher.broker.0,
         version,
@@ -178,7 +234,7 @@ async fn dial(shard: &Shard, fetcher: &Fetcher) -> Result<Link, String> {
     Ok(Link { connection, version, response_bytes_max })
 }
 
-fn response_bytes(settings: &crate::mirror::settings::FetchSettings, round_trip: Duration) -> u32 {
+fn response_bytes(settings: &FetchSettings, round_trip: Duration) -> u32 {
     if settings.response_bytes_explicit || round_trip <= SHORT_ROUND_TRIP {
         return settings.response_bytes_max;
     }
@@ -255,17 +311,16 @@ async fn round(shard: &Rc<Shard>, fetcher: &Fetcher, link: &Link) -> Result<(), 
         }
         return Err(format!("the broker refused the fetch: {}", answer.error_code));
     }
-    let mut holds: BTreeMap<LaneKey, FrameHold> = BTreeMap::new();
+    let mut arrived = Arrived { at: Moment::read(), frame, holds: BTreeMap::new() };
     for topic in answer.topics {
         let name = topic_name(fetcher, &topic);
         let Some(name) = name else { continue };
         for partition in topic.partitions {
             let key = TopicPartition { topic: name.clone(), partition: partition.partition };
-            take(shard, fetcher, &key, partition, &frame, &mut holds);
+            take(shard, fetcher, &key, partition, &mut arrived);
         }
     }
-    drop(holds);
-    drop(frame);
+    drop(arrived);
     if shard.budget.take_returned() {
         shard.memory.notify_waiters();
     }
@@ -279,13 +334,27 @@ fn topic_name(fetcher: &Fetcher, topic: &FetchedTopic) -> Option<TopicName> {
     }
 }
 
+/// What the partitions of one answer share.
+struct Arrived {
+    at: Moment,
+    frame: Rc<Charge>,
+    /// One for each lane that gets something of it.
+    holds: BTreeMap<LaneKey, FrameHold>,
+}
+
+impl Arrived {
+    fn hold(&mut self, lane: Option<&Rc<Lane>>) -> Option<FrameHold> {
+        let lane = lane?;
+        Some(self.holds.entry(lane.key).or_insert_with(|| FrameHold::new(&lane.account, &self.frame)).clone())
+    }
+}
+
 fn take(
     shard: &Rc<Shard>,
     fetcher: &Fetcher,
     key: &TopicPartition,
     partition: FetchedPartition,
-    frame: &Rc<Charge>,
-    holds: &mut BTreeMap<LaneKey, FrameHold>,
+    arrived: &mut Arrived,
 ) {
     let Some(fetch_offset) = fetcher.session.borrow_mut().handle_partition(key) else {
         return;
@@ -318,8 +387,8 @@ fn take(
         shard.with(copy, |entry, now| entry.replica = Some((broker, now + Duration::from_secs(300))));
         return;
     }
-    let hold = if partition.records.is_empty() { None } else { hold(shard, copy, frame, holds) };
-    shard.with(copy, |entry, now| {
+    shard.with_at(arrived.at, copy, |entry, now| {
+        let hold = if partition.records.is_empty() { None } else { arrived.hold(entry.lane.as_ref()) };
         entry.machine.handle_fetched(
             now,
             Fetched {
@@ -332,16 +401,6 @@ fn take(
             },
         );
     });
-}
-
-fn hold(
-    shard: &Shard,
-    copy: CopyId,
-    frame: &Rc<Charge>,
-    holds: &mut BTreeMap<LaneKey, FrameHold>,
-) -> Option<FrameHold> {
-    let lane = shard.lane_of(copy)?;
-    Some(holds.entry(lane.key).or_insert_with(|| FrameHold::new(&lane.account, frame)).clone())
 }
 
 #[cfg(test)]
