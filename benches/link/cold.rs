@@ -71,9 +71,12 @@ pub(crate) struct Cluster {
     name: &'static str,
     pub(crate) port: u16,
     pub(crate) topics: BTreeMap<String, Topic>,
-    /// By group, topic and partition.
-    commits: BTreeMap<String, BTreeMap<(String, i32), (i64, Option<StrBytes>)>>,
+    /// By group.
+    commits: BTreeMap<String, Commits>,
 }
+
+/// Offset and text, by topic and partition.
+type Commits = BTreeMap<(String, i32), (i64, Option<StrBytes>)>;
 
 impl Cluster {
     /// A cluster without topics.

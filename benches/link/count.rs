@@ -162,6 +162,7 @@ fn machine(number: i32, now: Instant) -> PartitionMachine {
         window_max: 5,
         old_age: Duration::from_secs(3600),
         tail_bytes_max: u64::MAX,
+        open_bytes_max: 64 << 20,
         stopped_retry: Duration::from_secs(60),
     };
     let identity = ProducerIdentity { producer_id: (1 << 62) + i64::from(number), producer_epoch: 0 };

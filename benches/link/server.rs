@@ -67,10 +67,7 @@ pub(crate) trait Session {
 }
 
 /// Binds a port of the loopback and serves every connection on a thread of its own.
-pub(crate) fn listen<S: Session>(make: impl Fn() -> S + Send + Sync + 'static) -> Result<u16, String>
-where
-    S: 'static,
-{
+pub(crate) fn listen<S: Session + 'static>(make: impl Fn() -> S + Send + Sync + 'static) -> Result<u16, String> {
     let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| error.to_string())?;
     let port = listener.local_addr().map_err(|error| error.to_string())?.port();
     let make = Arc::new(make);
