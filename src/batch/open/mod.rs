@@ -1,11 +1,11 @@
 //! The open path: batches that the target would refuse as they are, decoded and encoded again (`design.md` 2).
 //!
-//! [`decode`] opens a batch of format 2, [`LegacyRun`] what formats 0 and 1 left; both yield [`Contents`]. [`encode`]
+//! [`decode()`] opens a batch of format 2, [`LegacyRun`] what formats 0 and 1 left; both yield [`Contents`]. [`encode()`]
 //! makes one batch of format 2 from as many of its records as fit. Records keep their timestamp, key, value, headers
 //! and order byte for byte: only the deltas in front of the key are written anew. A batch that is rebuilt keeps its
 //! codec.
 //!
-//! What [`encode`] makes is a function of the record it begins at and of [`Cut`]; it does not depend on where the batch
+//! What [`encode()`] makes is a function of the record it begins at and of [`Cut`]; it does not depend on where the batch
 //! before it ended. So a copy that goes on inside a source batch makes the same bytes as one that came from its start.
 //!
 //! This is the only place that computes a checksum for records that came from elsewhere: the bytes are new, so there is
@@ -93,7 +93,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// Whether it is the limit given to [`decode`] that was too low.
+    /// Whether it is the limit given to [`decode()`] that was too low.
     #[must_use]
     pub fn is_limit(&self) -> bool {
         matches!(self, Self::Decompress { error: DecompressError::TooLarge { .. }, .. })
