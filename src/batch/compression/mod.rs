@@ -6,7 +6,8 @@
 //! bytes that are none of these are an error.
 //!
 //! What [`compress`] makes is the same for the same bytes: levels and block sizes are fixed here. Another version of a
-//! codec's library may make other bytes, so nothing may hang on two builds agreeing; [`ENCODER`] names the choice.
+//! codec's library may make other bytes, so nothing may hang on two builds agreeing: where bytes that were written
+//! before are met again and differ, records are compared.
 
 mod gzip;
 mod lz4;
@@ -19,10 +20,6 @@ mod zstd;
 use std::io::{self, Read};
 
 use super::header::Codec;
-
-/// Names the levels, block sizes and major versions of the libraries behind [`compress`]: to be raised when any of them
-/// changes.
-pub const ENCODER: u8 = 1;
 
 /// A payload that cannot be opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
