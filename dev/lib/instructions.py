@@ -8,7 +8,6 @@ off (see benches/link/count.rs). Compilers differ by a few percent: the recorded
 """
 
 import json
-import os
 import pathlib
 import re
 import shutil
@@ -18,6 +17,7 @@ import sys
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
+import musl  # noqa: E402
 from common import REPO, Fault, say  # noqa: E402
 
 BASELINE = REPO / "benches/link/instructions.json"
@@ -27,19 +27,8 @@ INSTALL = "apt-get install valgrind"
 
 
 def build():
-    """Settings of somebody's shell must not decide what is counted; what is counted is what is released."""
-    environment = {key: value for key, value in os.environ.items()
-                   if not key.startswith("CARGO_PROFILE_RELEASE_") and key != "RUSTFLAGS"}
-    done = subprocess.run(["cargo", "build", "--release", "--locked", "-p", "towpath-link", "--bin", "towpath-count",
-                           "--message-format=json-render-diagnostics"], cwd=REPO, env=environment,
-                          stdout=subprocess.PIPE, text=True, timeout=1200, stdin=subprocess.DEVNULL)
-    if done.returncode != 0:
-        raise Fault("towpath-count does not build, see above")
-    for line in done.stdout.splitlines():
-        message = json.loads(line)
-        if message.get("executable") and message["target"]["name"] == "towpath-count":
-            return message["executable"]
-    raise Fault("cargo names no executable")
+    """As the static binary is built: what is counted is what is released."""
+    return musl.build("towpath-link", "towpath-count")[0]
 
 
 def collected(binary, mode, size):
