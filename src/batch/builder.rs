@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 
-use super::crc::crc32c;
-use super::header::{BatchHeader, HEADER_LEN, LENGTH_OVERHEAD};
+use super::assemble::assemble;
+use super::header::{BatchHeader, HEADER_LEN};
 use super::varint::put_long;
 
 /// A record cannot be added.
@@ -83,10 +83,9 @@ impl BatchBuilder {
     /// The batch with base offset 0; `None` if there is no record, since no broker accepts an empty batch.
     pub fn build(self) -> Option<Bytes> {
         let last_offset_delta = self.count.checked_sub(1).filter(|delta| *delta >= 0)?;
-        let size = self.total_size();
-        let mut header = BatchHeader {
+        let header = BatchHeader {
             base_offset: 0,
-            batch_length: i32::try_from(size.checked_sub(LENGTH_OVERHEAD)?).ok()?,
+            batch_length: 0,
             partition_leader_epoch: -1,
             magic: 2,
             crc: 0,
@@ -99,12 +98,7 @@ impl BatchBuilder {
             base_sequence: -1,
             records_count: self.count,
         };
-        let mut bytes = Vec::with_capacity(size);
-        bytes.extend_from_slice(&header.to_bytes());
-        bytes.extend_from_slice(&self.records);
-        header.crc = crc32c(bytes.get(21..)?);
-        bytes.get_mut(..HEADER_LEN)?.copy_from_slice(&header.to_bytes());
-        Some(bytes.into())
+        assemble(header, &self.records).map(|batch| batch.bytes)
     }
 }
 

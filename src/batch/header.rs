@@ -68,7 +68,7 @@ impl Codec {
     }
 
     /// The attribute bits that say so.
-    pub(super) fn bits(self) -> i16 {
+    pub(crate) fn bits(self) -> i16 {
         match self {
             Self::None => 0,
             Self::Gzip => 1,

@@ -10,6 +10,7 @@
 // Tests may index and unwrap: a panic there is a failed test.
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
+mod assemble;
 mod builder;
 pub mod compression;
 mod crc;
@@ -20,11 +21,12 @@ mod recode;
 mod records;
 mod seal;
 pub mod sequence;
-mod varint;
+pub(crate) mod varint;
 #[cfg(test)]
 mod vectors;
 mod walk;
 
+pub(crate) use assemble::assemble;
 pub use builder::{BatchBuilder, BuildError};
 pub use crc::{crc32c, derive};
 pub use fate::{AbortFilter, Fate};

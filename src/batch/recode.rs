@@ -1,10 +1,8 @@
 //! The same records under another codec: for batches that are written or read here, not for those that are forwarded.
 
-use bytes::Bytes;
-
+use super::assemble::assemble;
 use super::compression::{self, CompressError, DecompressError};
-use super::crc::crc32c;
-use super::header::{CODEC_BITS, Codec, HEADER_LEN, LENGTH_OVERHEAD};
+use super::header::{CODEC_BITS, Codec};
 use super::walk::Batch;
 
 /// A batch cannot be brought under another codec.
@@ -29,37 +27,15 @@ pub enum RecodeError {
 pub fn recoded(batch: &Batch, codec: Codec, limit: usize) -> Result<Batch, RecodeError> {
     let plain = compression::decompress(batch.header.codec(), batch.payload(), limit)?;
     let payload = compression::compress(codec, &plain)?;
-    let size = HEADER_LEN.checked_add(payload.len()).ok_or(RecodeError::TooLong)?;
     let mut header = batch.header;
-    header.attributes = header.attributes & !CODEC_BITS | codec_bits(codec);
-    let length = size.checked_sub(LENGTH_OVERHEAD).ok_or(RecodeError::TooLong)?;
-    header.batch_length = i32::try_from(length).map_err(|_| RecodeError::TooLong)?;
-    let mut bytes = Vec::with_capacity(size);
-    bytes.extend_from_slice(&header.to_bytes());
-    bytes.extend_from_slice(&payload);
-    header.crc = bytes.get(CRC_FROM..).map(crc32c).ok_or(RecodeError::TooLong)?;
-    if let Some(head) = bytes.get_mut(..HEADER_LEN) {
-        head.copy_from_slice(&header.to_bytes());
-    }
-    Ok(Batch { header, bytes: Bytes::from(bytes) })
+    header.attributes = header.attributes & !CODEC_BITS | codec.bits();
+    assemble(header, &payload).ok_or(RecodeError::TooLong)
 }
-
-fn codec_bits(codec: Codec) -> i16 {
-    match codec {
-        Codec::None => 0,
-        Codec::Gzip => 1,
-        Codec::Snappy => 2,
-        Codec::Lz4 => 3,
-        Codec::Zstd => 4,
-        Codec::Unknown(code) => i16::from(code) & CODEC_BITS,
-    }
-}
-
-/// The CRC covers a batch from its attributes on (`batch-forwarding.md` 1.1).
-const CRC_FROM: usize = 21;
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
     use crate::batch::{BatchBuilder, Entry, records, walk};
 

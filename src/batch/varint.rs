@@ -2,7 +2,7 @@
 
 /// Reads a zigzag varint of at most 64 bits from the start of `rest`, which moves past it. `None` if it is cut off or
 /// longer.
-pub(super) fn take_long(rest: &mut &[u8]) -> Option<i64> {
+pub(crate) fn take_long(rest: &mut &[u8]) -> Option<i64> {
     let mut raw: u64 = 0;
     let mut bytes = *rest;
     for shift in (0..70_u32).step_by(7) {
@@ -22,7 +22,7 @@ pub(super) fn take_long(rest: &mut &[u8]) -> Option<i64> {
 }
 
 /// As [`take_long`], for values that must fit into 32 bits.
-pub(super) fn take_int(rest: &mut &[u8]) -> Option<i32> {
+pub(crate) fn take_int(rest: &mut &[u8]) -> Option<i32> {
     let mut ahead = *rest;
     let value = i32::try_from(take_long(&mut ahead)?).ok()?;
     *rest = ahead;
@@ -30,14 +30,14 @@ pub(super) fn take_int(rest: &mut &[u8]) -> Option<i32> {
 }
 
 /// Bytes of a zigzag varint.
-pub(super) fn length_of(value: i64) -> usize {
+pub(crate) fn length_of(value: i64) -> usize {
     let raw = ((value << 1) ^ (value >> 63)) as u64;
     let bits = u64::BITS - (raw | 1).leading_zeros();
     bits.div_ceil(7) as usize
 }
 
 /// Appends a zigzag varint.
-pub(super) fn put_long(buffer: &mut Vec<u8>, value: i64) {
+pub(crate) fn put_long(buffer: &mut Vec<u8>, value: i64) {
     let mut raw = ((value << 1) ^ (value >> 63)) as u64;
     while raw >= 0x80 {
         buffer.push(raw as u8 | 0x80);

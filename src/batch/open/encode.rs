@@ -4,11 +4,9 @@ use bytes::Bytes;
 
 use super::{OpenError, OpenRecord, OpenRecords};
 use crate::batch::{
-    ProducerIdentity,
+    ProducerIdentity, assemble,
     compression::compress,
-    crc::crc32c,
-    header::{BatchHeader, Codec, HEADER_LEN, LENGTH_OVERHEAD},
-    sequence,
+    header::{BatchHeader, Codec, HEADER_LEN},
     varint::{length_of, put_long},
 };
 
@@ -120,12 +118,9 @@ fn encode_once(
         Codec::None => plain,
         codec => compress(codec, &plain).map_err(|error| OpenError::Compress { offset, error })?,
     };
-    let size = payload.len().saturating_add(HEADER_LEN);
-    let batch_length =
-        i32::try_from(size.saturating_sub(LENGTH_OVERHEAD)).map_err(|_| OpenError::TooLong { offset })?;
-    let mut header = BatchHeader {
+    let header = BatchHeader {
         base_offset: 0,
-        batch_length,
+        batch_length: 0,
         partition_leader_epoch: -1,
         magic: 2,
         crc: 0,
@@ -135,20 +130,13 @@ fn encode_once(
         max_timestamp,
         producer_id: identity.producer_id,
         producer_epoch: identity.producer_epoch,
-        base_sequence: sequence::advance(base_sequence, 0),
+        base_sequence,
         records_count: count,
     };
-    let mut bytes = Vec::with_capacity(size);
-    bytes.extend_from_slice(&header.to_bytes());
-    bytes.extend_from_slice(&payload);
-    header.crc = crc32c(bytes.get(21..).unwrap_or_default());
-    let head = header.to_bytes();
-    if let Some(front) = bytes.first_chunk_mut::<HEADER_LEN>() {
-        *front = head;
-    }
+    let batch = assemble(header, &payload).ok_or(OpenError::TooLong { offset })?;
     Ok(Some(Encoded {
-        bytes: bytes.into(),
-        head,
+        head: batch.header.to_bytes(),
+        bytes: batch.bytes,
         records: count,
         first_offset: offset,
         next_offset: expected,

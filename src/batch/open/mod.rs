@@ -8,8 +8,7 @@
 //! What [`encode()`] makes is a function of the record it begins at and of [`Cut`]; it does not depend on where the batch
 //! before it ended. So a copy that goes on inside a source batch makes the same bytes as one that came from its start.
 //!
-//! This is the only place that computes a checksum for records that came from elsewhere: the bytes are new, so there is
-//! none to derive it from. The source's own is verified before anything is opened.
+//! Only here records that came from elsewhere get a computed checksum: the bytes are new, so there is none to derive it from. The source's own is verified before anything is opened.
 
 mod contents;
 mod decode;

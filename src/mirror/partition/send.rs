@@ -74,6 +74,7 @@ impl PartitionMachine {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
         if self.in_flight.is_empty() {
+            // Begins at the front of its memory again, which is in the cache: a queue otherwise wanders through all of it.
             self.in_flight.clear();
         }
         self.in_flight.push_back(InFlight {

@@ -9,7 +9,7 @@ use super::contents::{RawRecord, packed, plain};
 use super::legacy::converted;
 use super::producers::Candidate;
 use super::{Log, Stored, with_crc};
-use crate::batch::{Batch, BatchHeader, Codec, Entry, HEADER_LEN, Record, WalkFault, records, walk};
+use crate::batch::{Batch, BatchHeader, Codec, Entry, HEADER_LEN, Record, WalkFault, assemble, records, walk};
 use crate::protocol::ErrorCode;
 use crate::testkit::BrokerVersion;
 
@@ -244,28 +244,12 @@ fn rebuild(batch: &Batch, opened: &Opened, codec: Codec) -> Result<Batch, Refuse
         record.write_at(&mut payload, first.wrapping_neg(), offset_delta);
     }
     let payload = packed(codec, payload).ok_or(ErrorCode::UNKNOWN_SERVER_ERROR)?;
-    let length = payload.len().saturating_add(HEADER_LEN - LENGTH_OVERHEAD);
     let header = BatchHeader {
-        batch_length: i32::try_from(length).map_err(|_| ErrorCode::MESSAGE_TOO_LARGE)?,
-        attributes: (batch.header.attributes & KEPT_BITS) | code(codec),
+        attributes: (batch.header.attributes & KEPT_BITS) | codec.bits(),
         base_timestamp: batch.header.base_timestamp.wrapping_add(first),
         ..batch.header
     };
-    let bytes = with_crc(header, &payload);
-    // Parsed again for its CRC.
-    let header = BatchHeader::parse(&bytes).ok_or(ErrorCode::UNKNOWN_SERVER_ERROR)?;
-    Ok(Batch { header, bytes })
-}
-
-fn code(codec: Codec) -> i16 {
-    match codec {
-        Codec::None => 0,
-        Codec::Gzip => 1,
-        Codec::Snappy => 2,
-        Codec::Lz4 => 3,
-        Codec::Zstd => 4,
-        Codec::Unknown(code) => code.into(),
-    }
+    Ok(assemble(header, &payload).ok_or(ErrorCode::MESSAGE_TOO_LARGE)?)
 }
 
 /// Looks at every record; returns the largest timestamp they have.
@@ -349,8 +333,6 @@ fn stamp(
     Stored { base_offset, last_offset: header.last_offset(), max_timestamp: header.max_timestamp, magic: 2, bytes }
 }
 
-/// Bytes that a batch's length does not count.
-const LENGTH_OVERHEAD: usize = 12;
 const LOG_APPEND_TIME_BIT: i16 = 0x08;
 /// Log append time and transactional: what a rebuilt batch takes over.
 const KEPT_BITS: i16 = 0x18;

@@ -3,30 +3,8 @@
 use bytes::Bytes;
 
 use crate::batch::compression::{compress, decompress};
+use crate::batch::varint::{put_long, take_long};
 use crate::batch::{Batch, Codec};
-
-/// Zigzag varint; `None` if it is cut off or longer than 64 bits.
-fn take_long(rest: &mut &[u8]) -> Option<i64> {
-    let mut raw: u64 = 0;
-    for at in 0..10 {
-        let (byte, after) = rest.split_first()?;
-        *rest = after;
-        raw |= u64::from(byte & 0x7f).checked_shl(7 * at)?;
-        if byte & 0x80 == 0 {
-            return Some((raw >> 1) as i64 ^ -((raw & 1) as i64));
-        }
-    }
-    None
-}
-
-fn put_long(into: &mut Vec<u8>, value: i64) {
-    let mut raw = ((value << 1) ^ (value >> 63)) as u64;
-    while raw >= 0x80 {
-        into.push(raw as u8 | 0x80);
-        raw >>= 7;
-    }
-    into.push(raw as u8);
-}
 
 /// Bytes that the records of one batch may become; a client's batch of a few kilobytes could claim any number.
 const PLAIN_BYTES_MAX: usize = 256 << 20;

@@ -18,7 +18,7 @@ pub use self::compact::{Cleaned, Cleaning};
 use self::epochs::LeaderEpochs;
 use self::producers::Producers;
 pub use self::producers::{ProducerState, Remembered};
-use crate::batch::{Batch, BatchHeader, ControlType, Entry, crc32c, records, walk};
+use crate::batch::{Batch, BatchHeader, ControlType, Entry, assemble, records, walk};
 use crate::protocol::ErrorCode;
 
 /// One batch, or one entry of the formats before, as stored.
@@ -383,15 +383,9 @@ impl Marker {
 }
 
 /// A whole batch with its CRC.
-fn with_crc(mut header: BatchHeader, payload: &[u8]) -> Bytes {
-    let mut bytes = Vec::with_capacity(payload.len().saturating_add(crate::batch::HEADER_LEN));
-    bytes.extend_from_slice(&header.to_bytes());
-    bytes.extend_from_slice(payload);
-    header.crc = crc32c(bytes.get(21..).unwrap_or_default());
-    if let Some(head) = bytes.first_chunk_mut() {
-        *head = header.to_bytes();
-    }
-    bytes.into()
+fn with_crc(header: BatchHeader, payload: &[u8]) -> Bytes {
+    // Logs are bounded far below the length that a batch cannot have.
+    assemble(header, payload).map(|batch| batch.bytes).unwrap_or_default()
 }
 
 #[cfg(test)]
