@@ -57,7 +57,7 @@ pub fn seal(batch: &Batch, identity: ProducerIdentity, base_sequence: i32) -> Re
         let offsets = i64::from(old.last_offset_delta).saturating_add(1);
         return Err(SealRefused::Gaps { base_offset, records_count: old.records_count, offsets });
     }
-    let mut new = BatchHeader {
+    let new = BatchHeader {
         base_offset: 0,
         partition_leader_epoch: -1,
         attributes: old.attributes & CODEC_BITS,
@@ -67,21 +67,37 @@ pub fn seal(batch: &Batch, identity: ProducerIdentity, base_sequence: i32) -> Re
         ..old
     };
     let payload_len = batch.bytes.len().saturating_sub(HEADER_LEN);
-    new.crc = derive(old.crc, &covered(old), &covered(new), payload_len);
-    Ok(new.to_bytes())
+    let mut head = new.to_bytes();
+    let crc = derive(old.crc, &covered(&old.to_bytes()), &covered(&head), payload_len);
+    set_crc(&mut head, crc);
+    Ok(head)
 }
 
 /// The CRC a sealed batch has once the target stamped it in place: with the attributes and the largest timestamp that
 /// `stored` shows, and our payload. Equal to `stored.crc` only if the payload there is ours.
 pub fn stamped_crc(sent: &BatchHeader, stored: &BatchHeader) -> u32 {
     let stamped = BatchHeader { attributes: stored.attributes, max_timestamp: stored.max_timestamp, ..*sent };
-    derive(sent.crc, &covered(*sent), &covered(stamped), sent.total_size().saturating_sub(HEADER_LEN))
+    derive(
+        sent.crc,
+        &covered(&sent.to_bytes()),
+        &covered(&stamped.to_bytes()),
+        sent.total_size().saturating_sub(HEADER_LEN),
+    )
 }
 
 /// The part of a header that the CRC covers.
-fn covered(header: BatchHeader) -> [u8; 40] {
+fn covered(head: &[u8; HEADER_LEN]) -> [u8; 40] {
     // The covered part is the last 40 of 61 bytes, so it is always there.
-    header.to_bytes().last_chunk::<40>().copied().unwrap_or([0; 40])
+    head.last_chunk::<40>().copied().unwrap_or([0; 40])
+}
+
+/// Writes the CRC, which stands right before what it covers.
+fn set_crc(head: &mut [u8; HEADER_LEN], crc: u32) {
+    if let Some((before, _)) = head.split_last_chunk_mut::<40>()
+        && let Some(field) = before.last_chunk_mut::<4>()
+    {
+        *field = crc.to_be_bytes();
+    }
 }
 
 #[cfg(test)]

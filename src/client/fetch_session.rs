@@ -8,7 +8,7 @@
 //! `told`; (b) after any session error or lost connection the next request is a full one; (c) topic ids and names are
 //! never mixed in a session.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use kafka_protocol::{
     messages::{
@@ -20,7 +20,7 @@ use kafka_protocol::{
 use uuid::Uuid;
 
 use super::cluster::wire_topic;
-use crate::protocol::{ErrorCode, LeaderEpoch, TopicId, TopicName, TopicPartition};
+use crate::protocol::{ErrorCode, LeaderEpoch, PartitionMap, TopicId, TopicName, TopicPartition};
 
 /// First version that names topics by id.
 pub const FIRST_VERSION_WITH_IDS: i16 = 13;
@@ -71,7 +71,7 @@ pub struct FetchSession {
     restart: bool,
     /// Topics are named by id in this session.
     with_ids: bool,
-    entries: BTreeMap<TopicPartition, Entry>,
+    entries: PartitionMap<Entry>,
     /// Partitions whose `wanted` differs from `told`, each once.
     changed: Vec<TopicPartition>,
     wanted_count: usize,
@@ -148,11 +148,14 @@ impl FetchSession {
         let mut forgotten: Vec<ForgottenTopic> = Vec::new();
         if full {
             self.changed.clear();
-            self.entries.retain(|_, entry| entry.wanted.is_some());
-            for (partition, entry) in &mut self.entries {
+            self.entries.retain(|entry| entry.wanted.is_some());
+            for partition in self.entries.keys_in_order() {
+                let Some(entry) = self.entries.get_mut(&partition) else {
+                    continue;
+                };
                 entry.told = entry.wanted;
                 if let Some(want) = entry.wanted {
-                    push(&mut topics, partition, entry.topic_id, want, with_ids);
+                    push(&mut topics, &partition, entry.topic_id, want, with_ids);
                 }
             }
             request.session_id = 0;
@@ -233,7 +236,7 @@ impl FetchSession {
     }
 
     /// Every partition of which something is wanted.
-    pub fn wanted_partitions(&self) -> impl Iterator<Item = &TopicPartition> {
+    pub fn wanted_partitions(&self) -> impl Iterator<Item = TopicPartition> {
         self.entries.iter().filter(|(_, entry)| entry.wanted.is_some()).map(|(partition, _)| partition)
     }
 

@@ -59,6 +59,11 @@ impl ProduceBuilder {
         self.sealed.is_empty()
     }
 
+    /// Gives the batches back, in the order in which they were added.
+    pub fn into_batches(self) -> impl Iterator<Item = SealedBatch> {
+        self.sealed.into_iter().map(|(batch, head)| SealedBatch { head, batch })
+    }
+
     /// The request and its batches in the order the encoder meets them. `timeout` bounds the brokers' wait for
     /// replicas.
     #[must_use]

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    hash::{BuildHasherDefault, Hasher},
+    hash::BuildHasherDefault,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -16,7 +16,7 @@ use super::{
     anchor::Anchor,
     partition::{Break, Lost, OpenReason, PartitionSpec, PartitionState, Progress, StopReason},
 };
-use crate::protocol::TopicPartition;
+use crate::protocol::{NumberHasher, TopicPartition};
 
 /// One copied partition of a flow, numbered by the control thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,28 +24,7 @@ pub(crate) struct CopyId(pub(crate) u32);
 
 /// A map by [`CopyId`], asked twice for each batch. The ids are ours and count up: a product spreads them well enough.
 /// Its order means nothing.
-pub(crate) type CopyMap<T> = HashMap<CopyId, T, BuildHasherDefault<CopyHasher>>;
-
-/// See [`CopyMap`].
-#[derive(Debug, Default)]
-pub(crate) struct CopyHasher(u64);
-
-impl Hasher for CopyHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u32(u32::from(*byte));
-        }
-    }
-
-    fn write_u32(&mut self, number: u32) {
-        // 2^64 divided by the golden ratio.
-        self.0 = (self.0 ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-}
+pub(crate) type CopyMap<T> = HashMap<CopyId, T, BuildHasherDefault<NumberHasher>>;
 
 /// From the control thread to a worker's shard of a flow.
 #[derive(Debug)]

@@ -16,6 +16,7 @@ mod frame;
 mod gather;
 mod guard;
 mod ids;
+mod partition_map;
 #[cfg(test)]
 mod random;
 mod request;
@@ -35,5 +36,6 @@ pub use frame::{FrameError, frame_length, split_response};
 pub use gather::{GatherError, GatherSink, SEALED_HEAD_LEN};
 pub use guard::{decode_request, decode_response};
 pub use ids::{BrokerId, GroupId, LeaderEpoch, ParseTopicIdError, PartitionId, TopicId, TopicName, TopicPartition};
+pub use partition_map::{NumberHasher, PartitionMap};
 pub use request::{EncodeError, encode_request};
 pub use request_header::{RequestHead, split_request};

@@ -1,6 +1,6 @@
 //! Sessions against a small model of the broker's side (`batch-forwarding.md` 5.2, `broker-experiments.md` S10).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::{prelude::*, test_runner::RngAlgorithm};
 

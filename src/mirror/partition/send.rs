@@ -20,7 +20,7 @@ impl PartitionMachine {
     #[must_use]
     pub fn fetch_want(&self, now: Instant, queue_bytes_max: usize) -> Option<(i64, LeaderEpoch, i32)> {
         let flowing = matches!(self.phase, Phase::Matching { .. } | Phase::Anchoring | Phase::Copying);
-        let held = self.hold.as_ref().is_some_and(|(until, _)| *until > now);
+        let held = self.hold.as_ref().is_some_and(|hold| hold.0 > now);
         if !flowing || held || self.ask_source || self.blocked.is_some() || self.draining || self.source_gone.is_some()
         {
             return None;
@@ -113,6 +113,12 @@ impl PartitionMachine {
         self.in_flight.iter().any(|batch| !batch.settled)
     }
 
+    /// Whether a batch that was taken, but not sent yet, may still be: nothing before it failed.
+    #[must_use]
+    pub fn is_to_send(&self, ticket: Ticket) -> bool {
+        self.is_copying() && self.in_flight.iter().any(|batch| batch.ticket == ticket && !batch.settled)
+    }
+
     /// When [`Self::handle_timeout`] wants to be called.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
@@ -123,13 +129,13 @@ impl PartitionMachine {
             Phase::Stopped { retry_at, .. } => *retry_at,
             _ => None,
         };
-        let hold = self.hold.as_ref().map(|(until, _)| *until);
+        let hold = self.hold.as_ref().map(|hold| hold.0);
         [phase, hold, self.match_until].into_iter().flatten().min()
     }
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
-        if self.hold.as_ref().is_some_and(|(until, _)| *until <= now) {
+        if self.hold.as_ref().is_some_and(|hold| hold.0 <= now) {
             self.hold = None;
         }
         if self.match_until.is_some_and(|until| until <= now) {
@@ -160,8 +166,11 @@ impl PartitionMachine {
                 if index == 0
                     && self.in_flight.front().is_some_and(|batch| batch.before.target_next == base_offset) =>
             {
+                if !self.confirmed {
+                    // Failures end the confirmation, so there is nothing to forget while it lasts.
+                    self.backoff.reset();
+                }
                 self.acknowledge_first(already);
-                self.backoff.reset();
             }
             ProduceOutcome::Stored { .. } | ProduceOutcome::Unknown => self.unsettle(index, None),
             ProduceOutcome::Failed { code, message } => match produce_step(code) {

@@ -69,7 +69,7 @@ impl PartitionMachine {
                     self.take_legacy(now, base_offset, &bytes, &mut run, hold)
                 }
                 Ok(Entry::Batch(batch)) => match self.take_run(now, &mut run, hold) {
-                    Next::Go => self.take(now, &batch, &mut filter, hold),
+                    Next::Go => self.take(now, batch, &mut filter, hold),
                     Next::End => Next::End,
                 },
                 Err(error) => {
@@ -101,14 +101,15 @@ impl PartitionMachine {
         self.partition_bytes_max = self.partition_bytes_max.saturating_mul(2).min(PARTITION_BYTES_CEILING);
     }
 
-    fn take(&mut self, now: Instant, batch: &Batch, filter: &mut AbortFilter, hold: Option<&FrameHold>) -> Next {
+    fn take(&mut self, now: Instant, batch: Batch, filter: &mut AbortFilter, hold: Option<&FrameHold>) -> Next {
         let header = &batch.header;
+        let bytes = batch.bytes.len();
         // Judged even if skipped: a transaction may begin in a batch that was taken before.
-        let fate = filter.judge(batch);
+        let fate = filter.judge(&batch);
         if header.last_offset() < self.prepared.source_next {
             return Next::Go;
         }
-        self.progress.bytes_in += batch.bytes.len() as u64;
+        self.progress.bytes_in += bytes as u64;
         // Before anything is believed: a damaged header could make a data batch look like a marker, or empty.
         if let Err(error) = batch.verify_crc() {
             self.corrupt(now, header.base_offset, &error.to_string());
@@ -147,10 +148,10 @@ impl PartitionMachine {
         if self.is_counting() {
             return self.match_count(now, header);
         }
-        if let Some(reason) = self.open_reason(header, batch.bytes.len()) {
-            return self.open_batch(now, batch, reason, hold);
+        if let Some(reason) = self.open_reason(header, bytes) {
+            return self.open_batch(now, &batch, reason, hold);
         }
-        let head = match seal(batch, self.identity, self.prepared.next_sequence) {
+        let head = match seal(&batch, self.identity, self.prepared.next_sequence) {
             Ok(head) => head,
             Err(refused) => {
                 // Unreachable after the checks above; a stop is safer than a guess.
@@ -173,7 +174,7 @@ impl PartitionMachine {
         };
         self.prepared = after;
         self.taken_epoch = leader_epoch;
-        self.queue_bytes += batch.bytes.len();
+        self.queue_bytes += bytes;
         if self.queue.is_empty() {
             // Begins at the front again, whose memory is still in the cache; a queue that was long once would otherwise
             // wander through all of it.
@@ -187,7 +188,7 @@ impl PartitionMachine {
             after,
             records: header.records_count,
             head,
-            batch: batch.bytes.clone(),
+            batch: batch.bytes,
             max_timestamp,
             leader_epoch,
             hold: hold.cloned(),

@@ -216,7 +216,10 @@ pub struct Lost {
 }
 
 /// Counters since the machine was made.
+///
+/// Laid out as written: what every batch counts comes first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct Progress {
     /// Records acknowledged.
     pub records: u64,

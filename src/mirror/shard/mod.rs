@@ -10,7 +10,8 @@ mod tasks;
 use std::{
     cell::RefCell,
     cmp::Reverse,
-    collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap},
+    collections::{BTreeSet, BinaryHeap, HashMap},
+    hint::black_box,
     rc::Rc,
     sync::Arc,
     time::Duration,
@@ -37,7 +38,7 @@ use crate::{
     backoff,
     client::{ClusterSnapshot, fetch_session::Want},
     net::Dialer,
-    protocol::{BrokerId, LeaderEpoch, TopicPartition},
+    protocol::{BrokerId, LeaderEpoch, PartitionMap, TopicPartition},
     wall_clock,
 };
 
@@ -78,16 +79,20 @@ impl Moment {
     }
 }
 
-/// A partition with its places.
+/// A partition with its places. Laid out as written, for the reason that [`PartitionMachine`] gives.
+#[repr(C)]
 pub(crate) struct Entry {
-    pub(crate) machine: PartitionMachine,
-    /// The leader's epoch on the source, as last known.
-    source_epoch: LeaderEpoch,
+    pub(crate) lane: Option<Rc<Lane>>,
     /// Whose fetch session it belongs to.
     fetcher: Option<Rc<Fetcher>>,
-    /// Read from this follower until then (KIP-392).
-    pub(crate) replica: Option<(BrokerId, Instant)>,
-    pub(crate) lane: Option<Rc<Lane>>,
+    /// What its session was told last, and whether it was held back for want of room.
+    told: (Option<Want>, bool),
+    /// Size of a batch of it seen last.
+    batch_bytes: usize,
+    /// Number of the lane's first request that its next batch may be in: the one behind that of its last batch.
+    next_request: u64,
+    /// The leader's epoch on the source, as last known.
+    source_epoch: LeaderEpoch,
     /// Leaders may have changed since it was placed.
     misplaced: bool,
     /// It is in its lane's queue.
@@ -97,15 +102,24 @@ pub(crate) struct Entry {
     anchor_listed: bool,
     /// It is in the list of what is told to the control thread.
     change_listed: bool,
-    /// What its session was told last, and whether it was held back for want of room.
-    told: (Option<Want>, bool),
     /// It is among those of its fetcher that have more to read.
     backlogged: bool,
-    /// Size of a batch of it seen last.
-    batch_bytes: usize,
+    /// Read from this follower until then (KIP-392).
+    pub(crate) replica: Option<(BrokerId, Instant)>,
+    pub(crate) machine: PartitionMachine,
     timer: Option<Instant>,
     shown: Option<PartitionState>,
 }
+
+impl Entry {
+    /// Reads a little of each cache line that a batch needs.
+    fn warm(&self) -> u64 {
+        u64::from(self.lane.is_some()) ^ self.next_request ^ self.machine.warm()
+    }
+}
+
+/// Partitions that are warmed together: so many lines stay in the first cache until their turn comes.
+pub(crate) const WARM: usize = 16;
 
 pub(crate) struct Shard {
     pub(crate) fetch: FetchSettings,
@@ -130,8 +144,7 @@ pub(crate) struct Shard {
     target: RefCell<Arc<ClusterSnapshot>>,
     /// Boxed, so that a look-up passes over keys only.
     entries: RefCell<CopyMap<Box<Entry>>>,
-    /// Ordered, since clones of a name compare at once and hashing one does not.
-    by_source: RefCell<BTreeMap<TopicPartition, CopyId>>,
+    by_source: RefCell<PartitionMap<CopyId>>,
     fetchers: RefCell<HashMap<BrokerId, Rc<Fetcher>>>,
     lanes: RefCell<HashMap<LaneKey, Rc<Lane>>>,
     timers: RefCell<BinaryHeap<Reverse<(Instant, CopyId)>>>,
@@ -264,6 +277,7 @@ impl Shard {
                         lane: None,
                         misplaced: true,
                         ready: false,
+                        next_request: 0,
                         anchor_pending: false,
                         anchor_listed: false,
                         change_listed: false,
@@ -378,6 +392,16 @@ impl Shard {
         Some(result)
     }
 
+    /// Brings partitions that are about to be visited into the cache, all together: the processor waits for memory once
+    /// where it would wait for each in turn.
+    pub(crate) fn warm(&self, copies: impl Iterator<Item = CopyId> + Clone) {
+        let entries = self.entries.borrow();
+        let near = copies.clone().filter_map(|copy| entries.get(&copy)).map(|entry| entry.warm()).max();
+        // What hangs on them is only found once they are there.
+        let far = copies.filter_map(|copy| entries.get(&copy)).map(|entry| entry.machine.warm_in_flight()).max();
+        black_box((near, far));
+    }
+
     /// Looks at a partition without changing it.
     pub(crate) fn look<T>(&self, copy: CopyId, look: impl FnOnce(&mut Entry) -> T) -> Option<T> {
         self.entries.borrow_mut().get_mut(&copy).map(|entry| look(entry))
@@ -395,36 +419,15 @@ impl Shard {
     /// What [`Self::touch`] says; done after every event.
     fn settle(self: &Rc<Self>, copy: CopyId, entry: &mut Entry, at: Moment) {
         let Moment { now, wall_ms } = at;
-        if entry.machine.poll_timeout().is_some_and(|at| at <= now) {
-            entry.machine.handle_timeout(now);
-        }
-        entry.machine.handle_quiet(now);
-        if entry.misplaced || entry.replica.is_some() {
-            self.place(copy, entry, now);
-        }
-        if entry.machine.locate_want(now).is_some() {
-            self.lookups.push(copy);
-        }
-        // A deadline that has passed was dealt with above; one that stays in the past (a look-up that is due) is waited
-        // for elsewhere, and arming it would make the timer task spin.
-        if let Some(at) = entry.machine.poll_timeout()
-            && at > now
-            && entry.timer != Some(at)
-        {
-            entry.timer = Some(at);
-            self.timers.borrow_mut().push(Reverse((at, copy)));
-            self.timer_moved.notify_one();
+        // Nearly always nothing is to be seen to: the partition copies, and nothing is amiss.
+        let ordinary = entry.machine.is_ordinary() && !entry.misplaced && entry.replica.is_none();
+        if !ordinary {
+            self.see_to(copy, entry, now);
         }
         let next = entry.machine.next_batch_bytes();
         if next > 0 {
             entry.batch_bytes = next;
-        }
-        if let Some(lane) = &entry.lane
-            && !entry.ready
-            && entry.machine.can_send(wall_ms)
-        {
-            entry.ready = true;
-            lane.push(copy, next);
+            Self::hand_over(copy, entry, wall_ms);
         }
         self.want_fetch(copy, entry, now);
         if entry.machine.wants_anchor() && !entry.anchor_pending {
@@ -440,10 +443,57 @@ impl Shard {
             entry.change_listed = true;
             self.changed.borrow_mut().insert(copy);
         }
-        if entry.machine.is_drained() {
+        if !ordinary && entry.machine.is_drained() {
             self.drained.notify_waiters();
         }
         self.memory_freed(entry.lane.as_deref());
+    }
+
+    /// Deadlines, places and look-ups of a partition that does not simply copy.
+    fn see_to(self: &Rc<Self>, copy: CopyId, entry: &mut Entry, now: Instant) {
+        if entry.machine.poll_timeout().is_some_and(|at| at <= now) {
+            entry.machine.handle_timeout(now);
+        }
+        entry.machine.handle_quiet(now);
+        if entry.misplaced || entry.replica.is_some() {
+            self.place(copy, entry, now);
+        }
+        if !entry.machine.is_copying()
+            && let Some(lane) = &entry.lane
+            && let Some(last) = std::mem::take(&mut entry.next_request).checked_sub(1)
+            && lane.is_to_be_sent(last)
+        {
+            lane.hold_back();
+        }
+        if entry.machine.locate_want(now).is_some() {
+            self.lookups.push(copy);
+        }
+        // A deadline that has passed was dealt with above; one that stays in the past (a look-up that is due) is waited
+        // for elsewhere, and arming it would make the timer task spin.
+        if let Some(at) = entry.machine.poll_timeout()
+            && at > now
+            && entry.timer != Some(at)
+        {
+            entry.timer = Some(at);
+            self.timers.borrow_mut().push(Reverse((at, copy)));
+            self.timer_moved.notify_one();
+        }
+    }
+
+    /// Gives what may be sent to the partition's lane.
+    fn hand_over(copy: CopyId, entry: &mut Entry, wall_ms: i64) {
+        let Some(lane) = &entry.lane else {
+            return;
+        };
+        if lane.is_accepting() {
+            while let Some(outbound) = entry.machine.take_batch(wall_ms) {
+                let target = &entry.machine.spec().target;
+                entry.next_request = lane.hand_over(entry.next_request, target, copy, outbound) + 1;
+            }
+        } else if !entry.ready && entry.machine.can_send(wall_ms) {
+            entry.ready = true;
+            lane.push(copy);
+        }
     }
 
     /// After something may have let go of frames by other ways than an answer: a queue that was dropped, a partition

@@ -54,6 +54,7 @@ impl Shard {
                     old.remove(copy);
                 }
                 entry.ready = false;
+                entry.next_request = 0;
                 entry.lane = key.map(|key| self.lane(key));
                 if let Some(lane) = &entry.lane {
                     lane.pin(copy);
@@ -85,7 +86,7 @@ impl Shard {
         if let Some(lane) = self.lanes.borrow().get(&key) {
             return lane.clone();
         }
-        let lane = Rc::new(Lane::new(key, Account::new(self.lane_share)));
+        let lane = Rc::new(Lane::new(key, Account::new(self.lane_share), self.produce.request_bytes_max));
         self.lanes.borrow_mut().insert(key, lane.clone());
         self.spawn(sink::run(self.clone(), lane.clone()));
         lane

@@ -1,4 +1,4 @@
-//! One lane: full requests from the queues of its partitions, a few in flight, answers handed back in order.
+//! One lane: full requests of what its partitions hand over, a few in flight, answers handed back in order.
 //!
 //! A broker serves one request of a connection at a time, the wait for replicas included, so several requests in
 //! flight only hide the round trip; parallelism comes from several lanes. A partition stays on its lane while anything
@@ -16,18 +16,21 @@ use kafka_protocol::messages::ProduceRequest;
 use tokio::{sync::Notify, time::Instant};
 use tracing::{debug, info};
 
-use super::waiting::{Batches, Waiting};
+use super::{
+    outbox::Outbox,
+    waiting::{Batches, Waiting},
+};
 use crate::{
     backoff::{self, Backoff},
-    client::produce::{ProduceBuilder, SealedBatch, VERSION_MAX},
+    client::produce::VERSION_MAX,
     mirror::{
         budget::Account,
-        partition::ProduceOutcome,
+        partition::{Outbound, ProduceOutcome},
         report::CopyId,
-        shard::{Moment, Shard},
+        shard::{Moment, Shard, WARM},
     },
     net::Connection,
-    protocol::{BrokerId, ProduceResponse, ProducedPartition, TopicName},
+    protocol::{BrokerId, ProduceResponse, ProducedPartition, TopicName, TopicPartition},
 };
 
 /// An answer names each partition once, with at most a few error texts.
@@ -62,32 +65,66 @@ pub(crate) struct Lane {
     pub(crate) key: LaneKey,
     /// Memory of frames that its partitions hold.
     pub(crate) account: Rc<Account>,
-    /// Partitions with something to send, and the size of what each has next.
-    ready: RefCell<VecDeque<(CopyId, usize)>>,
-    /// Sum of these sizes.
-    ready_bytes: Cell<usize>,
+    /// Partitions that had something to send while nothing could be handed over.
+    ready: RefCell<VecDeque<CopyId>>,
+    /// What was handed over and is to be sent with the next requests.
+    outbox: RefCell<Outbox>,
+    /// There is a connection and a lease: whatever is handed over now goes out soon.
+    accepting: Cell<bool>,
+    /// Some of it may be of partitions that failed meanwhile.
+    spoiled: Cell<bool>,
+    /// Bytes for which a request is made although others are in flight.
+    worth: usize,
     pinned: RefCell<BTreeSet<CopyId>>,
     gated: RefCell<BTreeSet<CopyId>>,
     notify: Notify,
 }
 
 impl Lane {
-    pub(crate) fn new(key: LaneKey, account: Rc<Account>) -> Self {
+    pub(crate) fn new(key: LaneKey, account: Rc<Account>, request_bytes_max: u32) -> Self {
+        let request_bytes_max = usize::try_from(request_bytes_max).unwrap_or(usize::MAX);
         Self {
             key,
             account,
             ready: RefCell::default(),
-            ready_bytes: Cell::new(0),
+            outbox: RefCell::new(Outbox::new(request_bytes_max)),
+            accepting: Cell::new(false),
+            spoiled: Cell::new(false),
+            worth: request_bytes_max / 2,
             pinned: RefCell::default(),
             gated: RefCell::default(),
             notify: Notify::new(),
         }
     }
 
-    /// A partition has something to send.
-    pub(crate) fn push(&self, copy: CopyId, bytes: usize) {
-        self.ready.borrow_mut().push_back((copy, bytes));
-        self.ready_bytes.set(self.ready_bytes.get() + bytes);
+    /// Whether batches can be handed over; if not, a partition that has any says so by [`Self::push`].
+    pub(crate) fn is_accepting(&self) -> bool {
+        self.accepting.get()
+    }
+
+    /// Takes a batch into a request to come, the first one from number `from` on that has room; returns its number.
+    pub(crate) fn hand_over(&self, from: u64, target: &TopicPartition, copy: CopyId, outbound: Outbound) -> u64 {
+        let (number, is_new) = self.outbox.borrow_mut().push(from, target, copy, outbound);
+        if is_new {
+            self.notify.notify_one();
+        }
+        number
+    }
+
+    /// Whether a request from number `number` on was not sent yet.
+    pub(crate) fn is_to_be_sent(&self, number: u64) -> bool {
+        number >= self.outbox.borrow().first()
+    }
+
+    /// Something that was handed over must not be sent any more: it is looked for before anything else is.
+    pub(crate) fn hold_back(&self) {
+        self.spoiled.set(true);
+        self.notify.notify_one();
+    }
+
+    /// A partition has something to send once the lane accepts it.
+    pub(crate) fn push(&self, copy: CopyId) {
+        self.ready.borrow_mut().push_back(copy);
         self.notify.notify_one();
     }
 
@@ -98,9 +135,8 @@ impl Lane {
     pub(crate) fn remove(&self, copy: CopyId) {
         self.pinned.borrow_mut().remove(&copy);
         self.gated.borrow_mut().remove(&copy);
-        let mut ready = self.ready.borrow_mut();
-        ready.retain(|(ready, _)| *ready != copy);
-        self.ready_bytes.set(ready.iter().map(|(_, bytes)| bytes).sum());
+        self.ready.borrow_mut().retain(|ready| *ready != copy);
+        self.hold_back();
     }
 
     pub(crate) fn wake(&self) {
@@ -177,6 +213,7 @@ pub(crate) async fn run(shard: Rc<Shard>, lane: Rc<Lane>) {
     let mut watch = pin!(tokio::time::sleep(WATCH_PAUSE));
     loop {
         if shard.stop.is_cancelled() && in_flight.is_empty() {
+            close(&shard, &lane);
             return;
         }
         if lane.can_ungate() {
@@ -208,36 +245,11 @@ pub(crate) async fn run(shard: Rc<Shard>, lane: Rc<Lane>) {
                 }
             }
         }
-        let mut lapsed = false;
-        if let Some((connection, version)) = &link {
-            while in_flight.len() < REQUESTS_MAX && !shard.stop.is_cancelled() {
-                if !shard.lease.allows(Instant::now()) {
-                    lapsed = true;
-                    break;
-                }
-                let worth = usize::try_from(shard.produce.request_bytes_max / 2).unwrap_or(usize::MAX);
-                if in_flight.len() >= EAGER_REQUESTS && lane.ready_bytes.get() < worth {
-                    break;
-                }
-                let Some((builder, batches)) = collect(&shard, &lane) else {
-                    break;
-                };
-                let (request, sealed) = builder.finish(shard.produce.request_timeout);
-                let timeout = shard.produce.request_timeout + ANSWER_SLACK;
-                match connection.begin(*version, &request, sealed, ANSWER_MAX, timeout) {
-                    Ok(answer) => {
-                        if in_flight.is_empty() {
-                            patience.since = Instant::now();
-                        }
-                        in_flight.push_back(InFlight { answer, batches });
-                    }
-                    Err(error) => {
-                        info!(broker_id = lane.key.broker.0, %error, "produce request was not sent");
-                        settle_unknown(&shard, batches);
-                        break;
-                    }
-                }
-            }
+        let open = link.as_ref().filter(|_| !shard.stop.is_cancelled());
+        let lapsed = open.is_some() && !shard.lease.allows(Instant::now());
+        match open.filter(|_| !lapsed) {
+            Some(link) => send(&shard, &lane, link, &mut in_flight, &mut patience),
+            None => close(&shard, &lane),
         }
         match in_flight.front_mut() {
             Some(first) => tokio::select! {
@@ -308,6 +320,7 @@ async fn dial(shard: &Shard, lane: &Lane) -> Result<(Connection, i16), String> {
 
 /// Gives up what is in flight on a connection that was dropped.
 fn hang_up(shard: &Rc<Shard>, lane: &Lane, in_flight: &mut VecDeque<InFlight>) {
+    close(shard, lane);
     for behind in in_flight.drain(..) {
         settle_unknown(shard, behind.batches);
     }
@@ -317,47 +330,80 @@ fn hang_up(shard: &Rc<Shard>, lane: &Lane, in_flight: &mut VecDeque<InFlight>) {
 
 /// The connection is gone: every partition of the lane begins anew with a window of one.
 fn lost(shard: &Rc<Shard>, lane: &Lane) {
+    close(shard, lane);
     let pinned: Vec<CopyId> = lane.pinned.borrow().iter().copied().collect();
     for copy in pinned {
         shard.with(copy, |entry, now| entry.machine.handle_lane_lost(now));
     }
 }
 
-/// Fills a request: one batch of each ready partition, in turn, up to the limit; a larger batch goes alone.
-fn collect(shard: &Rc<Shard>, lane: &Lane) -> Option<(ProduceBuilder, Batches)> {
-    let limit = usize::try_from(shard.produce.request_bytes_max).unwrap_or(usize::MAX);
-    let at = Moment::read();
-    let mut builder = ProduceBuilder::default();
-    let mut batches = Vec::new();
-    // Each partition at most once: the broker keeps only the last of two (`batch-forwarding.md` 0.1).
-    let ready = lane.ready.borrow().len();
-    for _ in 0..ready {
-        let Some((copy, bytes)) = lane.ready.borrow_mut().pop_front() else { break };
-        lane.ready_bytes.set(lane.ready_bytes.get().saturating_sub(bytes));
-        // What it wants afterwards: another place in the queue behind this request, or more to fetch.
-        let full = shard.with_at(at, copy, |entry, _| {
-            entry.ready = false;
-            if entry.lane.as_ref().map(|own| own.key) != Some(lane.key) {
-                return false;
-            }
-            if !builder.is_empty() && builder.bytes() + entry.machine.next_batch_bytes() > limit {
-                entry.ready = true;
-                lane.ready.borrow_mut().push_front((copy, bytes));
-                lane.ready_bytes.set(lane.ready_bytes.get() + bytes);
-                return true;
-            }
-            if let Some(outbound) = entry.machine.take_batch(at.wall_ms) {
-                let target = &entry.machine.spec().target;
-                builder.push(target, SealedBatch { head: outbound.head, batch: outbound.batch });
-                batches.push((target.clone(), copy, outbound.ticket));
-            }
-            false
-        });
-        if full == Some(true) {
-            break;
+/// Lets those hand over that waited for it, and sends what is worth a request.
+fn send(
+    shard: &Rc<Shard>,
+    lane: &Lane,
+    (connection, version): &(Connection, i16),
+    in_flight: &mut VecDeque<InFlight>,
+    patience: &mut Patience,
+) {
+    lane.accepting.set(true);
+    if lane.spoiled.replace(false) {
+        purge(shard, lane);
+    }
+    let waited = std::mem::take(&mut *lane.ready.borrow_mut());
+    if !waited.is_empty() {
+        let at = Moment::read();
+        for copy in waited {
+            shard.with_at(at, copy, |entry, _| entry.ready = false);
         }
     }
-    if builder.is_empty() { None } else { Some((builder, batches)) }
+    while in_flight.len() < REQUESTS_MAX {
+        if in_flight.len() >= EAGER_REQUESTS && !lane.outbox.borrow().is_worth(lane.worth) {
+            return;
+        }
+        // The caller asked before the first of them.
+        if !shard.lease.allows(Instant::now()) {
+            lane.wake();
+            return;
+        }
+        let Some(filling) = lane.outbox.borrow_mut().pop() else {
+            return;
+        };
+        let (request, sealed) = filling.builder.finish(shard.produce.request_timeout);
+        let timeout = shard.produce.request_timeout + ANSWER_SLACK;
+        match connection.begin(*version, &request, sealed, ANSWER_MAX, timeout) {
+            Ok(answer) => {
+                if in_flight.is_empty() {
+                    patience.since = Instant::now();
+                }
+                in_flight.push_back(InFlight { answer, batches: filling.batches });
+            }
+            Err(error) => {
+                info!(broker_id = lane.key.broker.0, %error, "produce request was not sent");
+                settle_unknown(shard, filling.batches);
+                // Whether the connection is at its end is seen in the next turn.
+                lane.wake();
+                return;
+            }
+        }
+    }
+}
+
+/// (D) What was handed over behind a batch that failed must not be sent before the target was asked.
+fn purge(shard: &Rc<Shard>, lane: &Lane) {
+    let is_due = |copy, ticket| shard.look(copy, |entry| entry.machine.is_to_send(ticket)).unwrap_or(false);
+    let removed = lane.outbox.borrow_mut().purge(is_due);
+    for (copy, ticket) in removed {
+        shard.with(copy, |entry, now| entry.machine.handle_produced(now, ticket, ProduceOutcome::Unknown));
+    }
+}
+
+/// Accepts nothing until further notice. What was handed over is not sent any more, as far as anybody knows.
+fn close(shard: &Rc<Shard>, lane: &Lane) {
+    lane.accepting.set(false);
+    let unsent: Vec<Batches> = lane.outbox.borrow_mut().clear().map(|filling| filling.batches).collect();
+    for batches in unsent {
+        settle_unknown(shard, batches);
+    }
 }
 
 fn settle_unknown(shard: &Rc<Shard>, batches: Batches) {
@@ -372,7 +418,10 @@ fn handle(shard: &Rc<Shard>, lane: &Lane, answer: ProduceResponse, batches: Batc
     let mut waiting = Waiting::new(batches);
     for topic in answer.topics {
         let Some(name) = topic.name else { continue };
-        for partition in topic.partitions {
+        for (index, partition) in topic.partitions.into_iter().enumerate() {
+            if index % WARM == 0 {
+                shard.warm(waiting.next(WARM));
+            }
             let Some((copy, ticket)) = waiting.take(&name, partition.partition) else { continue };
             let outcome = if partition.error_code.is_none() {
                 ProduceOutcome::Stored {

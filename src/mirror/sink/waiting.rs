@@ -37,6 +37,11 @@ impl Waiting {
         self.batches.get(at).map(|(_, copy, ticket)| (*copy, *ticket))
     }
 
+    /// Whose batches come next, if the answer goes on in order.
+    pub(super) fn next(&self, count: usize) -> impl Iterator<Item = CopyId> + Clone {
+        self.batches.iter().skip(self.next).take(count).map(|(_, copy, _)| *copy)
+    }
+
     fn find(&mut self, topic: &TopicName, partition: PartitionId) -> Option<usize> {
         let Self { batches, sorted, .. } = self;
         let target = |at: &usize| batches.get(*at).map(|(target, ..)| (&target.topic, target.partition));

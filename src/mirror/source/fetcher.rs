@@ -26,11 +26,13 @@ use crate::{
         partition::Fetched,
         report::CopyId,
         settings::FetchSettings,
-        shard::{Moment, Shard},
+        shard::{Moment, Shard, WARM},
         sink::{Lane, LaneKey},
     },
     net::Connection,
-    protocol::{BrokerId, FetchResponse, FetchedPartition, FetchedTopic, TopicId, TopicName, TopicPartition},
+    protocol::{
+        BrokerId, FetchResponse, FetchedPartition, FetchedTopic, PartitionId, TopicId, TopicName, TopicPartition,
+    },
 };
 
 /// Version 18 adds nothing that concerns a consumer.
@@ -255,7 +257,7 @@ fn unreachable(shard: &Rc<Shard>, fetcher: &Fetcher, why: &str) {
 }
 
 fn copies(shard: &Shard, fetcher: &Fetcher) -> Vec<CopyId> {
-    fetcher.session.borrow().wanted_partitions().filter_map(|partition| shard.copy_of(partition)).collect()
+    fetcher.session.borrow().wanted_partitions().filter_map(|partition| shard.copy_of(&partition)).collect()
 }
 
 /// Most bytes of the next answer. They are set aside while the broker waits for data, so the fetchers together must
@@ -315,9 +317,18 @@ async fn round(shard: &Rc<Shard>, fetcher: &Fetcher, link: &Link) -> Result<(), 
     for topic in answer.topics {
         let name = topic_name(fetcher, &topic);
         let Some(name) = name else { continue };
-        for partition in topic.partitions {
-            let key = TopicPartition { topic: name.clone(), partition: partition.partition };
-            take(shard, fetcher, &key, partition, &mut arrived);
+        let mut key = TopicPartition { topic: name, partition: PartitionId(0) };
+        let whose = |partition: &FetchedPartition| {
+            key.partition = partition.partition;
+            shard.copy_of(&key)
+        };
+        let copies: Vec<Option<CopyId>> = topic.partitions.iter().map(whose).collect();
+        for (index, (partition, copy)) in topic.partitions.into_iter().zip(&copies).enumerate() {
+            if index % WARM == 0 {
+                shard.warm(copies.iter().skip(index).take(WARM).filter_map(|copy| *copy));
+            }
+            key.partition = partition.partition;
+            take(shard, fetcher, &key, *copy, partition, &mut arrived);
         }
     }
     drop(arrived);
@@ -353,13 +364,14 @@ fn take(
     shard: &Rc<Shard>,
     fetcher: &Fetcher,
     key: &TopicPartition,
+    copy: Option<CopyId>,
     partition: FetchedPartition,
     arrived: &mut Arrived,
 ) {
     let Some(fetch_offset) = fetcher.session.borrow_mut().handle_partition(key) else {
         return;
     };
-    let Some(copy) = shard.copy_of(key) else {
+    let Some(copy) = copy else {
         return;
     };
     if !partition.error_code.is_none() {
