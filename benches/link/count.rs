@@ -20,7 +20,6 @@ use kafka_protocol::{
 use tokio::time::Instant;
 use towpath::{
     batch::{BatchBuilder, ProducerIdentity, crc32c},
-    client::produce::{ProduceBuilder, SealedBatch},
     mirror::{
         anchor::{Anchor, Position, Shape},
         partition::{
@@ -28,7 +27,7 @@ use towpath::{
             SourceEnds, StartAt, TargetEnds, TargetNotEmpty,
         },
     },
-    protocol::{FetchResponse, LeaderEpoch, ProduceResponse, TopicId, TopicName, TopicPartition, encode_request},
+    protocol::{FetchResponse, LeaderEpoch, ProduceResponse, ProduceWriter, TopicId, TopicName, TopicPartition},
 };
 use uuid::Uuid;
 
@@ -93,7 +92,7 @@ fn path(shape: &Shape3, prepared: Prepared) -> u64 {
     let now = Instant::now();
     let mut machines: Vec<PartitionMachine> = (0..shape.partitions).map(|number| machine(number, now)).collect();
     let mut answers = prepared.produced.into_iter();
-    let (mut correlation_id, mut sum) = (0, 0_u64);
+    let (mut correlation_id, mut room, mut sum) = (0, 0, 0_u64);
     for body in prepared.fetched {
         let answer = FetchResponse::decode(body, FETCH_VERSION).expect("it was encoded by the book");
         for partition in answer.topics.into_iter().flat_map(|topic| topic.partitions) {
@@ -115,18 +114,17 @@ fn path(shape: &Shape3, prepared: Prepared) -> u64 {
             sum = sum.wrapping_add(look(machine, now));
         }
         for _ in 0..shape.batches {
-            let mut builder = ProduceBuilder::default();
+            let mut writer = ProduceWriter::new(PRODUCE_VERSION, room);
             let mut tickets = Vec::new();
             for machine in &mut machines {
                 let outbound = machine.take_batch(WALL_MS).expect("it was fetched");
-                builder.push(&machine.spec().target, SealedBatch { head: outbound.head, batch: outbound.batch });
+                writer.push(&machine.spec().target, &outbound.head, outbound.batch);
                 tickets.push(outbound.ticket);
                 sum = sum.wrapping_add(look(machine, now));
             }
-            let (request, sealed) = builder.finish(Duration::from_secs(30));
             correlation_id += 1;
-            let segments = encode_request(correlation_id, "towpath", PRODUCE_VERSION, &request, sealed)
-                .expect("a request of our own");
+            room = writer.written();
+            let segments = writer.finish(correlation_id, "towpath", 30_000).expect("a request of our own");
             sum = sum.wrapping_add(segments.len() as u64);
             let body = answers.next().expect("one for each request");
             let answer = ProduceResponse::decode(body, PRODUCE_VERSION).expect("it was encoded by the book");

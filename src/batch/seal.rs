@@ -5,7 +5,7 @@ use super::fate::is_control;
 use super::header::{BatchHeader, CODEC_BITS, HEADER_LEN};
 use super::walk::Batch;
 
-/// The gather sink replaces exactly what is made here.
+/// The writer of Produce requests replaces exactly what is made here.
 const _: () = assert!(HEADER_LEN == crate::protocol::SEALED_HEAD_LEN);
 
 /// The identity under which this program writes to a target partition.

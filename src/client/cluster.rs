@@ -191,7 +191,7 @@ impl Cluster {
         let failed = |error| ClientError::Request { cluster: self.alias().clone(), error };
         let version = connection.negotiate::<MetadataRequest>(i16::MAX).map_err(failed)?;
         let reply = connection
-            .begin(version, &request, Vec::new(), METADATA_ANSWER_MAX, self.answer_patience())
+            .begin(version, &request, METADATA_ANSWER_MAX, self.answer_patience())
             .map_err(failed)?
             .await
             .map_err(failed)?;

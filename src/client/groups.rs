@@ -254,7 +254,7 @@ impl GroupConnection {
                 OffsetCommitRequestTopic::default().with_name(wire_topic(name)).with_partitions(partitions)
             })
             .collect();
-        let reply = self.connection.begin(version, &request, Vec::new(), OFFSETS_ANSWER_MAX, self.timeout)?.await?;
+        let reply = self.connection.begin(version, &request, OFFSETS_ANSWER_MAX, self.timeout)?.await?;
         let answer = OffsetCommitResponse::decode(reply.body, reply.version).map_err(|error| self.decode(error))?;
         Ok(answer.partitions.into_iter().collect())
     }
@@ -279,7 +279,7 @@ impl GroupConnection {
             request.group_id = self.group_id();
             request.topics = None;
         }
-        let reply = self.connection.begin(version, &request, Vec::new(), OFFSETS_ANSWER_MAX, self.timeout)?.await?;
+        let reply = self.connection.begin(version, &request, OFFSETS_ANSWER_MAX, self.timeout)?.await?;
         OffsetFetchResponse::decode(reply.body, reply.version).map_err(|error| self.decode(error))
     }
 

@@ -1,7 +1,7 @@
 //! A cluster as an object: who leads what, who coordinates what, and the requests the mirror makes.
 //!
 //! Leaves decisions about copying to `mirror`. Error codes of brokers are judged in one place, [`recovery`].
-//! Start reading at [`Cluster`]; the hot path uses [`fetch_session`] and [`produce`].
+//! Start reading at [`Cluster`]; the hot path uses [`fetch_session`].
 
 mod admin;
 mod cluster;
@@ -9,7 +9,6 @@ mod error;
 pub mod fetch_session;
 mod groups;
 mod offsets;
-pub mod produce;
 pub mod recovery;
 mod snapshot;
 

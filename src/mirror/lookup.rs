@@ -405,7 +405,7 @@ async fn read_tail<T>(
         // No session: the broker should keep nothing for a read this short.
         request.session_epoch = -1;
         let reply = connection
-            .begin(version, &request, Vec::new(), TAIL_ANSWER_MAX, shard.request_timeout)
+            .begin(version, &request, TAIL_ANSWER_MAX, shard.request_timeout)
             .map_err(|error| error.to_string())?
             .await
             .map_err(|error| error.to_string())?;

@@ -191,10 +191,10 @@ impl RunsTopic {
                     produce_request::PartitionProduceData::default().with_index(0).with_records(Some(batch)),
                 ]),
         ];
-        let version = connection.negotiate::<ProduceRequest>(crate::client::produce::VERSION_MAX).map_err(failed)?;
+        let version =
+            connection.negotiate::<ProduceRequest>(crate::protocol::ProduceWriter::VERSION_MAX).map_err(failed)?;
         let timeout = self.cluster.request_timeout() * 2;
-        let reply =
-            connection.begin(version, &request, Vec::new(), 1 << 20, timeout).map_err(failed)?.await.map_err(failed)?;
+        let reply = connection.begin(version, &request, 1 << 20, timeout).map_err(failed)?.await.map_err(failed)?;
         let answer = ProduceResponse::decode(reply.body, version).map_err(|error| {
             failed(RequestError::Decode { peer: connection.peer().into(), error: std::sync::Arc::new(error) })
         })?;
@@ -319,11 +319,7 @@ impl RunsTopic {
         };
         let mut request = session.next_request(version, &limits);
         request.session_epoch = -1;
-        let reply = connection
-            .begin(version, &request, Vec::new(), ANSWER_MAX, timeout)
-            .map_err(failed)?
-            .await
-            .map_err(failed)?;
+        let reply = connection.begin(version, &request, ANSWER_MAX, timeout).map_err(failed)?.await.map_err(failed)?;
         let answer = FetchResponse::decode(reply.body, version).map_err(|error| {
             failed(RequestError::Decode { peer: connection.peer().into(), error: std::sync::Arc::new(error) })
         })?;

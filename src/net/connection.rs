@@ -277,7 +277,7 @@ impl Connection {
         R: Request + Encodable + HeaderVersion,
         R::Response: Decodable + HeaderVersion,
     {
-        let reply = self.begin(version, request, Vec::new(), PLAIN_ANSWER_MAX, timeout)?.await?;
+        let reply = self.begin(version, request, PLAIN_ANSWER_MAX, timeout)?.await?;
         let api = api_key::<R>();
         decode_response::<R::Response>(api, reply.version, reply.body)
             .map_err(|error| RequestError::Decode { peer: self.shared.peer.clone(), error: Arc::new(error) })
@@ -293,8 +293,7 @@ impl Connection {
 
     /// Queues a request; the returned future is its answer, still encoded. Requests are written in the order of calls.
     ///
-    /// `sealed` are the batches whose header is exchanged while they are written (`protocol::gather`). `answer_max`
-    /// bounds the answer's frame in bytes.
+    /// `answer_max` bounds the answer's frame in bytes.
     ///
     /// # Errors
     /// Fails at once when the request cannot be encoded, the outbox is full, or the connection has ended.
@@ -302,13 +301,30 @@ impl Connection {
         &self,
         version: i16,
         request: &R,
-        sealed: Vec<(Bytes, [u8; crate::protocol::SEALED_HEAD_LEN])>,
         answer_max: usize,
         timeout: Duration,
     ) -> Result<Answer, RequestError>
     where
         R: Request + Encodable + HeaderVersion,
     {
+        self.begin_encoded(api_key::<R>(), version, answer_max, timeout, |correlation_id, client_id| {
+            Ok(vec![encode_request(correlation_id, client_id, version, request)?])
+        })
+    }
+
+    /// As [`Self::begin`], for a request that encodes itself: told correlation id and client id, `encode` gives the
+    /// buffers of the frame.
+    ///
+    /// # Errors
+    /// As [`Self::begin`].
+    pub fn begin_encoded(
+        &self,
+        api: ApiKey,
+        version: i16,
+        answer_max: usize,
+        timeout: Duration,
+        encode: impl FnOnce(i32, &str) -> Result<Vec<Bytes>, EncodeError>,
+    ) -> Result<Answer, RequestError> {
         let (reply, answer) = oneshot::channel();
         let mut state = self.shared.lock();
         if let Some(error) = &state.ended {
@@ -319,18 +335,10 @@ impl Connection {
         }
         let correlation_id = state.next_correlation_id;
         state.next_correlation_id = correlation_id.checked_add(1).unwrap_or(1);
-        let segments = encode_request(correlation_id, &self.shared.client_id, version, request, sealed)
-            .map_err(|error| RequestError::Encode(Arc::new(error)))?;
+        let segments =
+            encode(correlation_id, &self.shared.client_id).map_err(|error| RequestError::Encode(Arc::new(error)))?;
         let sent_at = Instant::now();
-        let pending = Pending {
-            correlation_id,
-            api: api_key::<R>(),
-            version,
-            answer_max,
-            sent_at,
-            deadline: sent_at + timeout,
-            reply,
-        };
+        let pending = Pending { correlation_id, api, version, answer_max, sent_at, deadline: sent_at + timeout, reply };
         state.outbox.push_back(Outgoing { segments, pending });
         state.waiting += 1;
         if let Some(waker) = state.waker.take() {

@@ -121,7 +121,7 @@ impl Dialer {
             .with_client_software_name(StrBytes::from_static_str("towpath"))
             .with_client_software_version(StrBytes::from_static_str(env!("CARGO_PKG_VERSION")));
         let reply = connection
-            .begin(FIRST_ASKED, &request, Vec::new(), 1 << 20, self.handshake_timeout)
+            .begin(FIRST_ASKED, &request, 1 << 20, self.handshake_timeout)
             .map_err(Failure::Request)?
             .await
             .map_err(Failure::Request)?;

@@ -79,9 +79,9 @@ impl<V> PartitionMap<V> {
     /// All partitions, those of a topic together, in no other order.
     pub fn iter(&self) -> impl Iterator<Item = (TopicPartition, &V)> {
         self.topics.iter().flat_map(|(topic, partitions)| {
-            partitions.iter().map(|(partition, value)| {
-                (TopicPartition { topic: topic.clone(), partition: *partition }, value)
-            })
+            partitions
+                .iter()
+                .map(|(partition, value)| (TopicPartition { topic: topic.clone(), partition: *partition }, value))
         })
     }
 
@@ -116,9 +116,9 @@ mod tests {
         map.retain(|value| *value != 30);
         assert_eq!(map.remove(&key("a", 2000)), Some(40));
         assert_eq!(map.remove(&key("a", 2000)), None);
-        assert_eq!(map.iter().map(|(key, value)| (key.to_string(), *value)).collect::<Vec<_>>(), [
-            ("a-1".to_owned(), 21),
-            ("b-1".to_owned(), 11)
-        ]);
+        assert_eq!(
+            map.iter().map(|(key, value)| (key.to_string(), *value)).collect::<Vec<_>>(),
+            [("a-1".to_owned(), 21), ("b-1".to_owned(), 11)]
+        );
     }
 }

@@ -1,10 +1,8 @@
-//! Encodes a request with its header into buffers for one vectored write.
+//! Encodes a request with its header into one buffer.
 
-use bytes::Bytes;
+use bytes::{BufMut, Bytes, BytesMut};
 use kafka_protocol::messages::{ApiKey, RequestHeader};
 use kafka_protocol::protocol::{Encodable, HeaderVersion, Request, StrBytes};
-
-use super::gather::{GatherSink, SEALED_HEAD_LEN};
 
 /// A request that cannot be encoded: our own mistake, never the peer's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -18,27 +16,21 @@ pub struct EncodeError {
     pub reason: String,
 }
 
-/// Room in the head buffer for a request without batches, in bytes.
-const HEAD_CAPACITY: usize = 512;
+/// Room for a request of the usual size, in bytes.
+const CAPACITY: usize = 512;
 
-/// Room in the head buffer for each batch beside what of it is copied: the partition around it, and part of a topic name.
-const HEAD_CAPACITY_PER_BATCH: usize = 67;
-
-/// Encodes one request as a list of buffers for one vectored write; the first begins with the frame length.
-///
-/// `sealed` lists, in the order of the message, each batch that the message holds by reference and the 61 bytes that
-/// replace its header on the way out (see [`GatherSink`]). It is empty for everything but Produce.
+/// Encodes one request; the buffer begins with the frame's length. Requests with batches are written by
+/// [`ProduceWriter`](super::ProduceWriter).
 ///
 /// # Errors
 /// [`EncodeError`] if `version` is not one the crate can write, if a field is set that this version lacks, or if the
-/// batches in the message are not those of `sealed` in the same order.
+/// frame is longer than its length field can say.
 pub fn encode_request<R: Request + Encodable + HeaderVersion>(
     correlation_id: i32,
     client_id: &str,
     version: i16,
     request: &R,
-    sealed: Vec<(Bytes, [u8; SEALED_HEAD_LEN])>,
-) -> Result<Vec<Bytes>, EncodeError> {
+) -> Result<Bytes, EncodeError> {
     let refused = |reason: &dyn std::fmt::Display| EncodeError {
         api: ApiKey::try_from(R::KEY).map_or_else(|()| R::KEY.to_string(), |api| format!("{api:?}")),
         version,
@@ -49,14 +41,18 @@ pub fn encode_request<R: Request + Encodable + HeaderVersion>(
         .with_request_api_version(version)
         .with_correlation_id(correlation_id)
         .with_client_id(Some(StrBytes::from_string(client_id.to_owned())));
-    // Growing would copy the small batches again and again.
-    let room = |batch: &Bytes| GatherSink::copied(batch.len()).saturating_add(HEAD_CAPACITY_PER_BATCH);
-    let rooms = sealed.iter().map(|(batch, _)| room(batch));
-    let mut sink = GatherSink::with_capacity(rooms.fold(HEAD_CAPACITY, usize::saturating_add));
-    sink.register_all(sealed);
-    header.encode(&mut sink, R::header_version(version)).map_err(|error| refused(&error))?;
-    request.encode(&mut sink, version).map_err(|error| refused(&error))?;
-    sink.finish().map_err(|error| refused(&error))
+    let mut frame = BytesMut::with_capacity(CAPACITY);
+    // The length, known at the end.
+    frame.put_i32(0);
+    header.encode(&mut frame, R::header_version(version)).map_err(|error| refused(&error))?;
+    request.encode(&mut frame, version).map_err(|error| refused(&error))?;
+    let length = frame.len().saturating_sub(size_of::<i32>());
+    let announced = i32::try_from(length)
+        .map_err(|_| refused(&format_args!("the frame is {length} bytes long, more than its length field can say")))?;
+    if let Some(prefix) = frame.first_chunk_mut() {
+        *prefix = announced.to_be_bytes();
+    }
+    Ok(frame.freeze())
 }
 
 #[cfg(test)]

@@ -343,10 +343,8 @@ mod tests {
     }
 
     async fn ask(client: &mut DuplexStream, correlation_id: i32) -> Option<i32> {
-        let request = encode_request(correlation_id, "test", 0, &ApiVersionsRequest::default(), Vec::new()).unwrap();
-        for part in request {
-            client.write_all(&part).await.ok()?;
-        }
+        let request = encode_request(correlation_id, "test", 0, &ApiVersionsRequest::default()).unwrap();
+        client.write_all(&request).await.ok()?;
         let length = client.read_i32().await.ok()?;
         let mut frame = vec![0; length as usize];
         client.read_exact(&mut frame).await.ok()?;
@@ -394,10 +392,8 @@ mod tests {
             let (mut reader, mut writer) = tokio::io::split(client);
             let sending = tokio::task::spawn_local(async move {
                 for at in 0..500 {
-                    let request = encode_request(at, "test", 0, &ApiVersionsRequest::default(), Vec::new()).unwrap();
-                    for part in request {
-                        writer.write_all(&part).await.unwrap();
-                    }
+                    let request = encode_request(at, "test", 0, &ApiVersionsRequest::default()).unwrap();
+                    writer.write_all(&request).await.unwrap();
                 }
                 writer
             });

@@ -14,9 +14,8 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::{
     batch::{BatchBuilder, Codec, Entry, RecodeError, recoded, walk},
-    client::produce::VERSION_MAX,
     net::{Connection, DialError, Dialer, RequestError, TcpConnector},
-    protocol::{DecodeError, ErrorCode, ProduceResponse},
+    protocol::{DecodeError, ErrorCode, ProduceResponse, ProduceWriter},
     wall_clock,
 };
 
@@ -70,7 +69,7 @@ impl Orders {
         let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
         let dialer = Dialer::new(connector, "demo-producer", TIMEOUT);
         let (connection, _) = dialer.dial(host, port.parse().unwrap_or_default()).await?;
-        let version = connection.negotiate::<ProduceRequest>(VERSION_MAX)?;
+        let version = connection.negotiate::<ProduceRequest>(ProduceWriter::VERSION_MAX)?;
         Ok(Self { connection, version, topic, partitions: u64::try_from(partitions).unwrap_or(1) })
     }
 
@@ -105,7 +104,7 @@ impl Orders {
             .with_name(WireTopicName(StrBytes::from_static_str(self.topic)))
             .with_partition_data(vec![data]);
         let request = ProduceRequest::default().with_acks(-1).with_timeout_ms(10_000).with_topic_data(vec![topic]);
-        let reply = self.connection.begin(self.version, &request, Vec::new(), ANSWER_MAX, TIMEOUT)?.await?;
+        let reply = self.connection.begin(self.version, &request, ANSWER_MAX, TIMEOUT)?.await?;
         let answer = ProduceResponse::decode(reply.body, self.version)?;
         let codes = answer.topics.iter().flat_map(|topic| &topic.partitions).map(|partition| partition.error_code);
         match codes.into_iter().find(|code| !code.is_none()) {

@@ -167,7 +167,7 @@ impl PartitionMachine {
             if producer_epoch == self.identity.producer_epoch
                 && i64::from(sequence::distance(base.next_sequence, sequence::advance(last_sequence, 1))) == landed);
         if only_us {
-            if !self.in_flight.is_empty() && self.adopt_in_flight(landed) {
+            if self.pipeline.in_flight().len() > 0 && self.adopt_in_flight(landed) {
                 return;
             }
             // More than is in flight, or other batches: requests of an earlier incarnation landed late. The source
@@ -238,7 +238,7 @@ impl PartitionMachine {
 
     fn landed_prefix(&self, landed: i64) -> Option<usize> {
         let mut sum = 0_i64;
-        for (index, batch) in self.in_flight.iter().enumerate() {
+        for (index, batch) in self.pipeline.in_flight().enumerate() {
             sum += i64::from(batch.records);
             if sum == landed {
                 return Some(index + 1);
@@ -265,10 +265,10 @@ impl PartitionMachine {
             return;
         }
         let shape = self.settings.shape;
-        let fits = tail.len() <= self.in_flight.len()
+        let fits = tail.len() <= self.pipeline.in_flight().len()
             && tail
                 .iter()
-                .zip(&self.in_flight)
+                .zip(self.pipeline.in_flight())
                 .all(|(stored, sent)| sent_equals_stored(&sent.head, &sent.before, stored, shape).is_ok());
         if fits {
             self.adopt(tail.len());

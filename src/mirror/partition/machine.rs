@@ -1,76 +1,25 @@
 //! The machine's data, what the source side and time do to it, and what it shows.
 
-use std::{collections::VecDeque, rc::Rc, time::Duration};
+use std::{rc::Rc, time::Duration};
 
-use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::{
     matching::Expected,
+    pipeline::Pipeline,
     state::{PartitionState, StopReason},
-    types::{Break, Lost, OpenReason, PartitionSettings, PartitionSpec, Progress, Ticket},
+    types::{Break, Lost, PartitionSettings, PartitionSpec, Progress, Ticket},
 };
 use crate::{
     backoff::Backoff,
-    batch::{HEADER_LEN, ProducerIdentity},
+    batch::ProducerIdentity,
     client::recovery::{FetchStep, fetch_step},
-    mirror::{
-        anchor::{Position, Shape},
-        budget::FrameHold,
-    },
+    mirror::anchor::{Position, Shape},
     protocol::{ErrorCode, LeaderEpoch, TopicId},
 };
 
 /// Losses that are remembered one by one; the counter goes on.
 pub(super) const LOSSES_MAX: usize = 16;
-
-/// How a batch goes out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
-    /// As it was fetched, behind a new header.
-    Sealed,
-    /// So too, although the source showed another time than the payload holds.
-    SealedAppendTime,
-    /// Encoded anew.
-    Opened(OpenReason),
-}
-
-#[derive(Debug)]
-pub(super) struct Queued {
-    pub(super) source_base: i64,
-    pub(super) way: Way,
-    /// Records before which source offsets are missing: number within the batch, and source offset.
-    pub(super) gaps: Vec<(i32, i64)>,
-    pub(super) before: Position,
-    pub(super) after: Position,
-    pub(super) records: i32,
-    pub(super) head: [u8; HEADER_LEN],
-    pub(super) batch: Bytes,
-    pub(super) max_timestamp: i64,
-    pub(super) leader_epoch: LeaderEpoch,
-    pub(super) hold: Option<FrameHold>,
-}
-
-/// Laid out as written: an acknowledgement needs all but the header.
-#[derive(Debug)]
-#[repr(C)]
-pub(super) struct InFlight {
-    pub(super) ticket: Ticket,
-    pub(super) source_base: i64,
-    pub(super) before: Position,
-    pub(super) after: Position,
-    pub(super) gaps: Vec<(i32, i64)>,
-    /// Given back once settled: a refused partition must not hold memory until somebody repairs it.
-    pub(super) hold: Option<FrameHold>,
-    pub(super) bytes: usize,
-    pub(super) max_timestamp: i64,
-    pub(super) records: i32,
-    pub(super) leader_epoch: LeaderEpoch,
-    pub(super) way: Way,
-    /// The answer came and was not a plain success.
-    pub(super) settled: bool,
-    pub(super) head: [u8; HEADER_LEN],
-}
 
 #[derive(Debug)]
 pub(super) enum Phase {
@@ -121,8 +70,8 @@ pub struct PartitionMachine {
     pub(super) acked_epoch: LeaderEpoch,
     pub(super) taken_epoch: LeaderEpoch,
     pub(super) settings: Rc<PartitionSettings>,
-    pub(super) queue: VecDeque<Queued>,
-    pub(super) in_flight: VecDeque<InFlight>,
+    pub(super) pipeline: Pipeline,
+    /// Bytes of the batches in it that wait.
     pub(super) queue_bytes: usize,
     pub(super) next_ticket: u64,
     /// Newest record of the batch that `confirmed` speaks of: what the age of the broker's producer state is counted from.
@@ -215,9 +164,8 @@ impl PartitionMachine {
             taken_epoch: epoch,
             located: false,
             anchored,
-            queue: VecDeque::new(),
+            pipeline: Pipeline::default(),
             queue_bytes: 0,
-            in_flight: VecDeque::new(),
             next_ticket: 0,
             confirmed: false,
             confirmed_timestamp: -1,
@@ -360,7 +308,7 @@ impl PartitionMachine {
         self.draining = true;
         self.drop_queue();
         // A rewind to what was acknowledged; the incarnation after this one begins there.
-        self.prepared = self.in_flight.back().map_or(self.acked, |last| last.after);
+        self.prepared = self.pipeline.in_flight().next_back().map_or(self.acked, |last| last.after);
     }
 
     /// Whether batches go through, and neither time nor anything else but them is waited for: then
@@ -399,7 +347,7 @@ impl PartitionMachine {
     /// Located, and (B) either anchored already or about to be.
     pub(super) fn begin_copying(&mut self, position: Position, epoch: LeaderEpoch) {
         self.drop_queue();
-        self.in_flight.clear();
+        self.pipeline.drop_in_flight();
         self.acked = position;
         self.prepared = position;
         self.acked_epoch = epoch;
@@ -415,8 +363,7 @@ impl PartitionMachine {
     #[must_use]
     pub fn warm(&self) -> u64 {
         self.acked.source_next.cast_unsigned()
-            ^ self.queue.len() as u64
-            ^ self.in_flight.len() as u64
+            ^ self.pipeline.waiting() as u64
             ^ self.tail_bytes
             ^ self.newest_timestamp.cast_unsigned()
             ^ u64::from(self.located)
@@ -429,10 +376,8 @@ impl PartitionMachine {
     /// As [`Self::warm`], for the batch that is acknowledged next.
     #[must_use]
     pub fn warm_in_flight(&self) -> u64 {
-        let first = self.in_flight.front();
-        first.map_or(0, |batch| {
-            batch.before.target_next.cast_unsigned() ^ batch.bytes as u64
-        })
+        let first = self.pipeline.in_flight().next();
+        first.map_or(0, |batch| batch.before.target_next.cast_unsigned() ^ batch.bytes as u64)
     }
 
     /// What to show.

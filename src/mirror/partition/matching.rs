@@ -95,7 +95,7 @@ pub(super) fn sent_equals_stored(
 impl PartitionMachine {
     pub(super) fn begin_matching(&mut self, now: Instant, expected: Expected) {
         // Every outcome is settled here, and what landed is about to be found in the source.
-        self.in_flight.clear();
+        self.pipeline.drop_in_flight();
         self.prepared = self.acked;
         self.taken_epoch = self.acked_epoch;
         self.match_overdue = false;

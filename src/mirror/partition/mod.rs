@@ -35,6 +35,7 @@ mod locate;
 mod machine;
 mod matching;
 mod open;
+mod pipeline;
 mod send;
 mod state;
 mod take;

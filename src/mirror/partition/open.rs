@@ -8,11 +8,12 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::{
-    machine::{PartitionMachine, Phase, Queued, Way},
+    machine::{PartitionMachine, Phase},
     matching::Expected,
+    pipeline::{Outgoing, Way},
     state::StopReason,
     take::Next,
-    types::OpenReason,
+    types::{OpenReason, Ticket},
 };
 use crate::{
     batch::{
@@ -161,18 +162,21 @@ impl PartitionMachine {
         self.prepared = after;
         self.taken_epoch = leader_epoch;
         self.queue_bytes += bytes;
-        self.queue.push_back(Queued {
+        self.pipeline.push(Outgoing {
+            ticket: Ticket(0),
             source_base: encoded.first_offset,
-            way: Way::Opened(reason),
-            gaps: encoded.gaps,
             before,
             after,
+            gaps: encoded.gaps,
+            hold: hold.map(|hold| hold.of_copy(bytes)),
+            bytes,
+            max_timestamp: encoded.max_timestamp,
             records: encoded.records,
+            leader_epoch,
+            way: Way::Opened(reason),
+            settled: false,
             head: encoded.head,
             batch: encoded.bytes,
-            max_timestamp: encoded.max_timestamp,
-            leader_epoch,
-            hold: hold.map(|hold| hold.of_copy(bytes)),
         });
         Next::Go
     }

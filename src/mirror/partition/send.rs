@@ -2,16 +2,19 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::{
-    machine::{InFlight, PartitionMachine, Phase, Way},
+    machine::{PartitionMachine, Phase},
+    pipeline::Way,
     state::StopReason,
     types::{Break, Outbound, ProduceOutcome, Ticket},
 };
 use crate::{
+    batch::HEADER_LEN,
     client::recovery::{ProduceStep, produce_step},
-    protocol::{ErrorCode, LeaderEpoch},
+    protocol::{ErrorCode, LeaderEpoch, TopicPartition},
 };
 
 impl PartitionMachine {
@@ -35,7 +38,7 @@ impl PartitionMachine {
     /// their size: one that is being fetched while the other one is being sent.
     #[must_use]
     pub fn is_queue_full(&self, queue_bytes_max: usize) -> bool {
-        self.queue_bytes >= queue_bytes_max && self.queue.len() >= 2
+        self.queue_bytes >= queue_bytes_max && self.pipeline.waiting() >= 2
     }
 
     /// Whether a batch may be sent now. `wall_ms` is the time of day in milliseconds.
@@ -44,7 +47,7 @@ impl PartitionMachine {
         if !matches!(self.phase, Phase::Copying) || self.draining || self.target_gone.is_some() || self.tail_is_full() {
             return false;
         }
-        let Some(next) = self.queue.front() else {
+        let Some(next) = self.pipeline.next() else {
             return false;
         };
         let old = |timestamp: i64| wall_ms.saturating_sub(timestamp) > age_ms(self.settings.old_age);
@@ -54,69 +57,59 @@ impl PartitionMachine {
         let window = if !self.confirmed
             || old(self.confirmed_timestamp)
             || old(next.max_timestamp)
-            || self.in_flight.back().is_some_and(|last| old(last.max_timestamp))
+            || self.pipeline.in_flight().next_back().is_some_and(|last| old(last.max_timestamp))
         {
             1
         } else {
             self.settings.window_max
         };
-        self.in_flight.len() < window
+        self.pipeline.in_flight().len() < window
     }
 
-    /// Moves the next batch into flight; `None` if [`Self::can_send`] says no. The outcome must come back through
+    /// The next batch, in flight from now on; `None` if [`Self::can_send`] says no. The outcome must come back through
     /// [`Self::handle_produced`] or [`Self::handle_lane_lost`].
     pub fn take_batch(&mut self, wall_ms: i64) -> Option<Outbound> {
+        self.send_next(wall_ms, |_, ticket, head, batch| Outbound { ticket, head: *head, batch })
+    }
+
+    /// As [`Self::take_batch`], without a copy of the header: `send` is given target, ticket, header and batch.
+    pub fn send_next<T>(
+        &mut self,
+        wall_ms: i64,
+        send: impl FnOnce(&TopicPartition, Ticket, &[u8; HEADER_LEN], Bytes) -> T,
+    ) -> Option<T> {
         if !self.can_send(wall_ms) {
             return None;
         }
-        let next = self.queue.pop_front()?;
-        self.queue_bytes = self.queue_bytes.saturating_sub(next.batch.len());
-        let ticket = Ticket(self.next_ticket);
+        let next = self.pipeline.send()?;
+        self.queue_bytes = self.queue_bytes.saturating_sub(next.bytes);
+        next.ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
-        if self.in_flight.is_empty() {
-            // Begins at the front of its memory again, which is in the cache: a queue otherwise wanders through all of it.
-            self.in_flight.clear();
-        }
-        self.in_flight.push_back(InFlight {
-            ticket,
-            source_base: next.source_base,
-            way: next.way,
-            gaps: next.gaps,
-            before: next.before,
-            after: next.after,
-            records: next.records,
-            bytes: next.batch.len(),
-            head: next.head,
-            max_timestamp: next.max_timestamp,
-            leader_epoch: next.leader_epoch,
-            settled: false,
-            hold: next.hold,
-        });
-        Some(Outbound { ticket, head: next.head, batch: next.batch })
+        Some(send(&self.spec.target, next.ticket, &next.head, std::mem::take(&mut next.batch)))
     }
 
     /// Size in bytes of the batch that [`Self::take_batch`] would give.
     #[must_use]
     pub fn next_batch_bytes(&self) -> usize {
-        self.queue.front().map_or(0, |next| next.batch.len())
+        self.pipeline.next().map_or(0, |next| next.bytes)
     }
 
     /// Whether batches are queued or in flight.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.queue.is_empty() && self.in_flight.is_empty()
+        self.pipeline.is_empty()
     }
 
     /// Whether outcomes are awaited: the partition must stay on its lane.
     #[must_use]
     pub fn has_in_flight(&self) -> bool {
-        self.in_flight.iter().any(|batch| !batch.settled)
+        self.pipeline.in_flight().any(|batch| !batch.settled)
     }
 
     /// Whether a batch that was taken, but not sent yet, may still be: nothing before it failed.
     #[must_use]
     pub fn is_to_send(&self, ticket: Ticket) -> bool {
-        self.is_copying() && self.in_flight.iter().any(|batch| batch.ticket == ticket && !batch.settled)
+        self.is_copying() && self.pipeline.in_flight().any(|batch| batch.ticket == ticket && !batch.settled)
     }
 
     /// When [`Self::handle_timeout`] wants to be called.
@@ -156,7 +149,7 @@ impl PartitionMachine {
 
     /// The outcome of a batch in flight. Returns whether the leaders should be learnt anew.
     pub fn handle_produced(&mut self, now: Instant, ticket: Ticket, outcome: ProduceOutcome) -> bool {
-        let Some(index) = self.in_flight.iter().position(|batch| batch.ticket == ticket) else {
+        let Some(index) = self.pipeline.in_flight().position(|batch| batch.ticket == ticket) else {
             // Forgotten by a reconcile that came before this answer; what it says was learnt there.
             return false;
         };
@@ -164,7 +157,11 @@ impl PartitionMachine {
         match outcome {
             ProduceOutcome::Stored { base_offset, already }
                 if index == 0
-                    && self.in_flight.front().is_some_and(|batch| batch.before.target_next == base_offset) =>
+                    && self
+                        .pipeline
+                        .in_flight()
+                        .next()
+                        .is_some_and(|batch| batch.before.target_next == base_offset) =>
             {
                 if !self.confirmed {
                     // Failures end the confirmation, so there is nothing to forget while it lasts.
@@ -189,10 +186,10 @@ impl PartitionMachine {
     pub fn handle_lane_lost(&mut self, now: Instant) {
         // A new connection begins with a window of one, whatever was confirmed on the old one.
         self.confirmed = false;
-        if self.in_flight.is_empty() {
+        if self.pipeline.in_flight().len() == 0 {
             return;
         }
-        for batch in &mut self.in_flight {
+        for batch in self.pipeline.in_flight_mut() {
             batch.settle();
         }
         self.unsettle(0, None);
@@ -203,7 +200,7 @@ impl PartitionMachine {
     pub fn handle_target_leader_changed(&mut self, now: Instant) {
         match self.phase {
             // Answers of the former leader still come, or its connection breaks; both end the settling.
-            Phase::Copying if !self.in_flight.is_empty() => self.phase = Phase::Settling { refused: None },
+            Phase::Copying if self.pipeline.in_flight().len() > 0 => self.phase = Phase::Settling { refused: None },
             Phase::ReadingTail { .. } | Phase::Matching { .. } | Phase::Anchoring | Phase::Copying => {
                 self.relocate(now)
             }
@@ -214,7 +211,7 @@ impl PartitionMachine {
 
     /// (C) The oldest batch in flight is stored where it was expected.
     pub(super) fn acknowledge_first(&mut self, already: bool) {
-        let Some(batch) = self.in_flight.pop_front() else {
+        let Some(batch) = self.pipeline.pop_in_flight() else {
             return;
         };
         self.count_runs(batch.source_base, batch.before.target_next, &batch.gaps);
@@ -254,7 +251,7 @@ impl PartitionMachine {
     }
 
     fn unsettle(&mut self, index: usize, refusal: Option<(Ticket, ErrorCode, Option<String>)>) {
-        if let Some(batch) = self.in_flight.get_mut(index) {
+        if let Some(batch) = self.pipeline.in_flight_mut().nth(index) {
             batch.settle();
         }
         match &mut self.phase {
@@ -270,12 +267,13 @@ impl PartitionMachine {
         let Phase::Settling { refused } = &mut self.phase else {
             return;
         };
-        if self.in_flight.iter().any(|batch| !batch.settled) {
+        if self.pipeline.in_flight().any(|batch| !batch.settled) {
             return;
         }
         // A refusal counts only if it is the first thing that went wrong: a later batch is refused for many reasons
         // once one before it failed.
-        let first = self.in_flight.front().map(|batch| (batch.ticket, batch.source_base, batch.records, batch.bytes));
+        let first =
+            self.pipeline.in_flight().next().map(|batch| (batch.ticket, batch.source_base, batch.records, batch.bytes));
         if let (Some((ticket, code, message)), Some((first, offset, records, bytes))) = (refused.take(), first)
             && ticket == first
         {
@@ -311,7 +309,7 @@ impl PartitionMachine {
 
     pub(super) fn drop_queue(&mut self) {
         self.progress.bytes_in_vain += self.queue_bytes as u64;
-        self.queue.clear();
+        self.pipeline.drop_waiting();
         self.queue_bytes = 0;
     }
 
@@ -326,11 +324,4 @@ impl PartitionMachine {
 
 fn age_ms(age: Duration) -> i64 {
     i64::try_from(age.as_millis()).unwrap_or(i64::MAX)
-}
-
-impl InFlight {
-    fn settle(&mut self) {
-        self.settled = true;
-        self.hold = None;
-    }
 }

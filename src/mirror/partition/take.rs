@@ -4,8 +4,10 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::{
-    machine::{PartitionMachine, Phase, Queued, Way},
+    machine::{PartitionMachine, Phase},
+    pipeline::{Outgoing, Way},
     state::StopReason,
+    types::Ticket,
 };
 use crate::{
     batch::{AbortFilter, Batch, Entry, Fate, open::LegacyRun, seal, sequence, walk},
@@ -175,23 +177,21 @@ impl PartitionMachine {
         self.prepared = after;
         self.taken_epoch = leader_epoch;
         self.queue_bytes += bytes;
-        if self.queue.is_empty() {
-            // Begins at the front again, whose memory is still in the cache; a queue that was long once would otherwise
-            // wander through all of it.
-            self.queue.clear();
-        }
-        self.queue.push_back(Queued {
+        self.pipeline.push(Outgoing {
+            ticket: Ticket(0),
             source_base: header.base_offset,
-            way: if header.is_log_append_time() { Way::SealedAppendTime } else { Way::Sealed },
-            gaps: Vec::new(),
             before,
             after,
+            gaps: Vec::new(),
+            hold: hold.cloned(),
+            bytes,
+            max_timestamp,
             records: header.records_count,
+            leader_epoch,
+            way: if header.is_log_append_time() { Way::SealedAppendTime } else { Way::Sealed },
+            settled: false,
             head,
             batch: batch.bytes,
-            max_timestamp,
-            leader_epoch,
-            hold: hold.cloned(),
         });
         Next::Go
     }
@@ -213,10 +213,7 @@ impl PartitionMachine {
         if self.is_comparing() {
             // Not acknowledged: what compaction took here may be on the target, and the way to the next record that is
             // found has to be looked at again should another incarnation begin here.
-        } else if let Some(last) = self.queue.back_mut() {
-            last.after.source_next = next_offset;
-            last.leader_epoch = epoch;
-        } else if let Some(last) = self.in_flight.back_mut() {
+        } else if let Some(last) = self.pipeline.last_mut() {
             last.after.source_next = next_offset;
             last.leader_epoch = epoch;
         } else {

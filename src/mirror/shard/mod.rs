@@ -486,10 +486,13 @@ impl Shard {
             return;
         };
         if lane.is_accepting() {
-            while let Some(outbound) = entry.machine.take_batch(wall_ms) {
-                let target = &entry.machine.spec().target;
-                entry.next_request = lane.hand_over(entry.next_request, target, copy, outbound) + 1;
+            let mut from = entry.next_request;
+            while let Some(number) = entry.machine.send_next(wall_ms, |target, ticket, head, batch| {
+                lane.hand_over(from, target, copy, ticket, head, batch)
+            }) {
+                from = number + 1;
             }
+            entry.next_request = from;
         } else if !entry.ready && entry.machine.can_send(wall_ms) {
             entry.ready = true;
             lane.push(copy);

@@ -12,7 +12,8 @@ use std::{
     time::Duration,
 };
 
-use kafka_protocol::messages::ProduceRequest;
+use bytes::Bytes;
+use kafka_protocol::messages::{ApiKey, ProduceRequest};
 use tokio::{sync::Notify, time::Instant};
 use tracing::{debug, info};
 
@@ -22,15 +23,16 @@ use super::{
 };
 use crate::{
     backoff::{self, Backoff},
-    client::produce::VERSION_MAX,
     mirror::{
         budget::Account,
-        partition::{Outbound, ProduceOutcome},
+        partition::{ProduceOutcome, Ticket},
         report::CopyId,
         shard::{Moment, Shard, WARM},
     },
     net::Connection,
-    protocol::{BrokerId, ProduceResponse, ProducedPartition, TopicName, TopicPartition},
+    protocol::{
+        BrokerId, ProduceResponse, ProduceWriter, ProducedPartition, SEALED_HEAD_LEN, TopicName, TopicPartition,
+    },
 };
 
 /// An answer names each partition once, with at most a few error texts.
@@ -103,8 +105,16 @@ impl Lane {
     }
 
     /// Takes a batch into a request to come, the first one from number `from` on that has room; returns its number.
-    pub(crate) fn hand_over(&self, from: u64, target: &TopicPartition, copy: CopyId, outbound: Outbound) -> u64 {
-        let (number, is_new) = self.outbox.borrow_mut().push(from, target, copy, outbound);
+    pub(crate) fn hand_over(
+        &self,
+        from: u64,
+        target: &TopicPartition,
+        copy: CopyId,
+        ticket: Ticket,
+        head: &[u8; SEALED_HEAD_LEN],
+        batch: Bytes,
+    ) -> u64 {
+        let (number, is_new) = self.outbox.borrow_mut().push(from, target, (copy, ticket), head, batch);
         if is_new {
             self.notify.notify_one();
         }
@@ -313,7 +323,8 @@ async fn dial(shard: &Shard, lane: &Lane) -> Result<(Connection, i16), String> {
         .ok_or_else(|| format!("target broker {} is not part of the cluster just now", broker.0))?;
     let (connection, _) =
         shard.target_dialer.dial(&endpoint.host, endpoint.port).await.map_err(|error| error.to_string())?;
-    let version = connection.negotiate::<ProduceRequest>(VERSION_MAX).map_err(|error| error.to_string())?;
+    let version =
+        connection.negotiate::<ProduceRequest>(ProduceWriter::VERSION_MAX).map_err(|error| error.to_string())?;
     debug!(broker_id = broker.0, lane = lane.key.index, version, "produce connection open");
     Ok((connection, version))
 }
@@ -346,6 +357,7 @@ fn send(
     patience: &mut Patience,
 ) {
     lane.accepting.set(true);
+    lane.outbox.borrow_mut().speak(*version);
     if lane.spoiled.replace(false) {
         purge(shard, lane);
     }
@@ -368,9 +380,10 @@ fn send(
         let Some(filling) = lane.outbox.borrow_mut().pop() else {
             return;
         };
-        let (request, sealed) = filling.builder.finish(shard.produce.request_timeout);
-        let timeout = shard.produce.request_timeout + ANSWER_SLACK;
-        match connection.begin(*version, &request, sealed, ANSWER_MAX, timeout) {
+        let wait = shard.produce.request_timeout;
+        let wait_ms = i32::try_from(wait.as_millis()).unwrap_or(i32::MAX);
+        let encode = |id, client_id: &str| filling.writer.finish(id, client_id, wait_ms);
+        match connection.begin_encoded(ApiKey::Produce, *version, ANSWER_MAX, wait + ANSWER_SLACK, encode) {
             Ok(answer) => {
                 if in_flight.is_empty() {
                     patience.since = Instant::now();
@@ -407,7 +420,7 @@ fn close(shard: &Rc<Shard>, lane: &Lane) {
 }
 
 fn settle_unknown(shard: &Rc<Shard>, batches: Batches) {
-    for (_, copy, ticket) in batches {
+    for (copy, ticket) in batches.iter() {
         shard.with(copy, |entry, now| entry.machine.handle_produced(now, ticket, ProduceOutcome::Unknown));
     }
 }

@@ -9,20 +9,22 @@
 
 use std::collections::VecDeque;
 
+use bytes::Bytes;
+
 use super::waiting::Batches;
 use crate::{
-    client::produce::{ProduceBuilder, SealedBatch},
-    mirror::{
-        partition::{Outbound, Ticket},
-        report::CopyId,
-    },
-    protocol::TopicPartition,
+    mirror::{partition::Ticket, report::CopyId},
+    protocol::{ProduceWriter, SEALED_HEAD_LEN, TopicPartition},
 };
 
+/// Part of what the last request took that is set aside for the next ones: they are about as large, and growing would
+/// copy them again and again.
+const ROOM_SLACK: usize = 8;
+
 /// A request that is being filled.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Filling {
-    pub(super) builder: ProduceBuilder,
+    pub(super) writer: ProduceWriter,
     pub(super) batches: Batches,
     /// A batch did not fit in: it waits for no other.
     full: bool,
@@ -37,11 +39,21 @@ pub(super) struct Outbox {
     fillings: VecDeque<Filling>,
     /// So many at the front are full.
     full: usize,
+    /// Version of the requests to come.
+    version: i16,
+    /// What is set aside for one.
+    room: usize,
 }
 
 impl Outbox {
     pub(super) fn new(request_bytes_max: usize) -> Self {
-        Self { request_bytes_max, first: 0, fillings: VecDeque::new(), full: 0 }
+        Self { request_bytes_max, first: 0, fillings: VecDeque::new(), full: 0, version: 0, room: 0 }
+    }
+
+    /// Sets the version of the requests to come. Those that are being filled keep theirs: the connection they were meant
+    /// for is the same, or they were emptied with it.
+    pub(super) fn speak(&mut self, version: i16) {
+        self.version = version;
     }
 
     /// Number of the first request that was not taken out yet.
@@ -55,13 +67,14 @@ impl Outbox {
         &mut self,
         from: u64,
         target: &TopicPartition,
-        copy: CopyId,
-        outbound: Outbound,
+        (copy, ticket): (CopyId, Ticket),
+        head: &[u8; SEALED_HEAD_LEN],
+        batch: Bytes,
     ) -> (u64, bool) {
-        let bytes = outbound.batch.len();
+        let bytes = batch.len();
         let mut index = usize::try_from(from.saturating_sub(self.first)).unwrap_or(usize::MAX).max(self.full);
         while let Some(filling) = self.fillings.get_mut(index) {
-            if filling.batches.is_empty() || filling.builder.bytes() + bytes <= self.request_bytes_max {
+            if filling.batches.is_empty() || filling.writer.batch_bytes() + bytes <= self.request_bytes_max {
                 break;
             }
             filling.full = true;
@@ -73,18 +86,19 @@ impl Outbox {
         let index = index.min(self.fillings.len());
         let is_new = index == self.fillings.len();
         if is_new {
-            self.fillings.push_back(Filling::default());
+            let writer = ProduceWriter::new(self.version, self.room);
+            self.fillings.push_back(Filling { writer, batches: Batches::default(), full: false });
         }
         if let Some(filling) = self.fillings.get_mut(index) {
-            filling.builder.push(target, SealedBatch { head: outbound.head, batch: outbound.batch });
-            filling.batches.push((target.clone(), copy, outbound.ticket));
+            filling.writer.push(target, head, batch);
+            filling.batches.push(target, copy, ticket);
         }
         (self.first + index as u64, is_new)
     }
 
     /// Whether the first request is full or holds so many bytes.
     pub(super) fn is_worth(&self, bytes: usize) -> bool {
-        self.fillings.front().is_some_and(|first| first.full || first.builder.bytes() >= bytes)
+        self.fillings.front().is_some_and(|first| first.full || first.writer.batch_bytes() >= bytes)
     }
 
     /// The first request that holds anything.
@@ -93,6 +107,8 @@ impl Outbox {
             self.first += 1;
             self.full = self.full.saturating_sub(1);
             if !filling.batches.is_empty() {
+                let written = filling.writer.written();
+                self.room = written + written / ROOM_SLACK;
                 return Some(filling);
             }
         }
@@ -103,20 +119,20 @@ impl Outbox {
     pub(super) fn purge(&mut self, mut keep: impl FnMut(CopyId, Ticket) -> bool) -> Vec<(CopyId, Ticket)> {
         let mut removed = Vec::new();
         for filling in &mut self.fillings {
-            let kept: Vec<bool> = filling.batches.iter().map(|(_, copy, ticket)| keep(*copy, *ticket)).collect();
+            let kept: Vec<bool> = filling.batches.iter().map(|(copy, ticket)| keep(copy, ticket)).collect();
             if kept.iter().all(|kept| *kept) {
                 continue;
             }
-            let batches = std::mem::take(&mut filling.batches).into_iter();
-            let sealed = std::mem::take(&mut filling.builder).into_batches();
-            for ((batch, sealed), kept) in batches.zip(sealed).zip(kept) {
-                if kept {
-                    filling.builder.push(&batch.0, sealed);
-                    filling.batches.push(batch);
-                } else {
-                    removed.push((batch.1, batch.2));
+            let mut answers = kept.iter();
+            filling.writer.retain(|| answers.next().is_some_and(|kept| *kept));
+            let mut answers = kept.iter();
+            filling.batches.retain(|copy, ticket| {
+                let kept = answers.next().is_some_and(|kept| *kept);
+                if !kept {
+                    removed.push((copy, ticket));
                 }
-            }
+                kept
+            });
         }
         removed
     }
@@ -131,24 +147,19 @@ impl Outbox {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-
     use super::*;
 
     const LIMIT: usize = 1000;
 
-    fn outbound(ticket: u64, bytes: usize) -> Outbound {
-        Outbound { ticket: Ticket(ticket), head: [0; 61], batch: Bytes::from(vec![0; bytes]) }
-    }
-
     fn push(outbox: &mut Outbox, from: u64, copy: u32, ticket: u64, bytes: usize) -> u64 {
         let target = TopicPartition::new("t", i32::try_from(copy).expect("small"));
-        outbox.push(from, &target, CopyId(copy), outbound(ticket, bytes)).0
+        let batch = Bytes::from(vec![0; bytes]);
+        outbox.push(from, &target, (CopyId(copy), Ticket(ticket)), &[0; SEALED_HEAD_LEN], batch).0
     }
 
     fn tickets(outbox: &mut Outbox) -> Vec<Vec<u64>> {
         std::iter::from_fn(|| outbox.pop())
-            .map(|filling| filling.batches.iter().map(|(_, _, ticket)| ticket.0).collect())
+            .map(|filling| filling.batches.iter().map(|(_, ticket)| ticket.0).collect())
             .collect()
     }
 
@@ -194,8 +205,8 @@ mod tests {
         let sent: Vec<Filling> = std::iter::from_fn(|| outbox.pop()).collect();
         assert_eq!(sent.len(), 2, "an empty request is not sent");
         for (filling, ticket) in sent.iter().zip([10, 11]) {
-            assert_eq!(filling.builder.bytes(), 100);
-            assert_eq!(filling.batches, [(TopicPartition::new("t", 1), CopyId(1), Ticket(ticket))]);
+            assert_eq!(filling.writer.batch_bytes(), 100);
+            assert_eq!(filling.batches.iter().collect::<Vec<_>>(), [(CopyId(1), Ticket(ticket))]);
         }
         assert_eq!(outbox.first(), 3);
     }

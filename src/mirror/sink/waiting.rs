@@ -5,8 +5,50 @@ use crate::{
     protocol::{PartitionId, TopicName, TopicPartition},
 };
 
-/// The batches of one request: where each goes, whose it is, and its name in flight.
-pub(super) type Batches = Vec<(TopicPartition, CopyId, Ticket)>;
+/// The batches of one request, in its order: where each goes, whose it is, and its name in flight.
+#[derive(Debug, Default)]
+pub(super) struct Batches {
+    /// A name for each run of batches of one topic: counting references for each batch would cost more than the rest of it.
+    topics: Vec<TopicName>,
+    list: Vec<Batch>,
+}
+
+#[derive(Debug)]
+struct Batch {
+    /// Place in `topics`.
+    topic: usize,
+    partition: PartitionId,
+    copy: CopyId,
+    ticket: Ticket,
+}
+
+impl Batches {
+    pub(super) fn push(&mut self, target: &TopicPartition, copy: CopyId, ticket: Ticket) {
+        if self.topics.last() != Some(&target.topic) {
+            self.topics.push(target.topic.clone());
+        }
+        self.list.push(Batch { topic: self.topics.len() - 1, partition: target.partition, copy, ticket });
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Whose they are, and their names in flight.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (CopyId, Ticket)> {
+        self.list.iter().map(|batch| (batch.copy, batch.ticket))
+    }
+
+    /// Takes out those for which `keep`, asked in order, says no.
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(CopyId, Ticket) -> bool) {
+        self.list.retain(|batch| keep(batch.copy, batch.ticket));
+    }
+
+    fn target(&self, at: usize) -> Option<(&TopicName, PartitionId)> {
+        let batch = self.list.get(at)?;
+        Some((self.topics.get(batch.topic)?, batch.partition))
+    }
+}
 
 /// Finds batches by name. Brokers answer in the order of a map of their own (`broker-experiments.md` S8), which may be
 /// that of the request: the next one is tried before a search.
@@ -20,43 +62,41 @@ pub(super) struct Waiting {
 
 impl Waiting {
     pub(super) fn new(batches: Batches) -> Self {
-        Self { taken: vec![false; batches.len()], batches, next: 0, sorted: Vec::new() }
+        Self { taken: vec![false; batches.list.len()], batches, next: 0, sorted: Vec::new() }
     }
 
     /// The batch of a partition, once.
     pub(super) fn take(&mut self, topic: &TopicName, partition: PartitionId) -> Option<(CopyId, Ticket)> {
-        let is_next =
-            |(target, ..): &(TopicPartition, CopyId, Ticket)| target.partition == partition && target.topic == *topic;
-        let at =
-            if self.batches.get(self.next).is_some_and(is_next) { self.next } else { self.find(topic, partition)? };
+        let is_next = self.batches.target(self.next) == Some((topic, partition));
+        let at = if is_next { self.next } else { self.find(topic, partition)? };
         self.next = at + 1;
         let taken = self.taken.get_mut(at)?;
         if std::mem::replace(taken, true) {
             return None;
         }
-        self.batches.get(at).map(|(_, copy, ticket)| (*copy, *ticket))
+        self.batches.list.get(at).map(|batch| (batch.copy, batch.ticket))
     }
 
     /// Whose batches come next, if the answer goes on in order.
     pub(super) fn next(&self, count: usize) -> impl Iterator<Item = CopyId> + Clone {
-        self.batches.iter().skip(self.next).take(count).map(|(_, copy, _)| *copy)
+        self.batches.list.iter().skip(self.next).take(count).map(|batch| batch.copy)
     }
 
     fn find(&mut self, topic: &TopicName, partition: PartitionId) -> Option<usize> {
         let Self { batches, sorted, .. } = self;
-        let target = |at: &usize| batches.get(*at).map(|(target, ..)| (&target.topic, target.partition));
         if sorted.is_empty() {
-            sorted.extend(0..batches.len());
-            sorted.sort_unstable_by(|one, other| target(one).cmp(&target(other)));
+            sorted.extend(0..batches.list.len());
+            sorted.sort_unstable_by(|one, other| batches.target(*one).cmp(&batches.target(*other)));
         }
-        let found = sorted.binary_search_by(|at| target(at).cmp(&Some((topic, partition)))).ok()?;
+        let found = sorted.binary_search_by(|at| batches.target(*at).cmp(&Some((topic, partition)))).ok()?;
         sorted.get(found).copied()
     }
 
     /// Those that no answer named.
-    pub(super) fn rest(self) -> Batches {
-        let left = self.batches.into_iter().zip(self.taken).filter(|(_, taken)| !taken);
-        left.map(|(batch, _)| batch).collect()
+    pub(super) fn rest(mut self) -> Batches {
+        let mut taken = self.taken.iter();
+        self.batches.retain(|_, _| taken.next() == Some(&false));
+        self.batches
     }
 }
 
@@ -64,15 +104,14 @@ impl Waiting {
 mod tests {
     use super::*;
 
+    const NAMES: [(&str, i32); 4] = [("b", 1), ("b", 0), ("a", 7), ("c", 3)];
+
     fn request() -> Batches {
-        let names = [("b", 1), ("b", 0), ("a", 7), ("c", 3)];
-        names
-            .iter()
-            .zip(0..)
-            .map(|((topic, partition), number)| {
-                (TopicPartition::new(*topic, *partition), CopyId(number), Ticket(u64::from(number) + 10))
-            })
-            .collect()
+        let mut batches = Batches::default();
+        for ((topic, partition), number) in NAMES.into_iter().zip(0..) {
+            batches.push(&TopicPartition::new(topic, partition), CopyId(number), Ticket(u64::from(number) + 10));
+        }
+        batches
     }
 
     #[test]
@@ -80,11 +119,11 @@ mod tests {
         for order in [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]] {
             let mut waiting = Waiting::new(request());
             for at in order {
-                let (target, copy, ticket) = request()[at].clone();
+                let (copy, ticket) = request().iter().nth(at).unwrap();
                 // A name that came over the wire is no clone of ours.
-                let topic = TopicName::new(target.topic.as_str());
-                assert_eq!(waiting.take(&topic, target.partition), Some((copy, ticket)));
-                assert_eq!(waiting.take(&topic, target.partition), None, "answered twice");
+                let (topic, partition) = (TopicName::new(NAMES[at].0), PartitionId(NAMES[at].1));
+                assert_eq!(waiting.take(&topic, partition), Some((copy, ticket)));
+                assert_eq!(waiting.take(&topic, partition), None, "answered twice");
             }
             assert!(waiting.rest().is_empty());
         }
@@ -96,7 +135,7 @@ mod tests {
         assert_eq!(waiting.take(&TopicName::new("b"), PartitionId(0)), Some((CopyId(1), Ticket(11))));
         assert_eq!(waiting.take(&TopicName::new("d"), PartitionId(0)), None);
         assert_eq!(waiting.take(&TopicName::new("a"), PartitionId(8)), None);
-        let left: Vec<u32> = waiting.rest().iter().map(|(_, copy, _)| copy.0).collect();
+        let left: Vec<u32> = waiting.rest().iter().map(|(copy, _)| copy.0).collect();
         assert_eq!(left, [0, 2, 3]);
     }
 }

@@ -295,7 +295,7 @@ async fn round(shard: &Rc<Shard>, fetcher: &Fetcher, link: &Link) -> Result<(), 
     };
     let timeout = shard.request_timeout + shard.fetch.max_wait;
     let mut answer =
-        link.connection.begin(version, &request, Vec::new(), ANSWER_MAX, timeout).map_err(|error| error.to_string())?;
+        link.connection.begin(version, &request, ANSWER_MAX, timeout).map_err(|error| error.to_string())?;
     let reply = loop {
         match tokio::time::timeout(shard.fetch.max_wait + OVERDUE, &mut answer).await {
             Ok(reply) => break reply.map_err(|error| error.to_string())?,

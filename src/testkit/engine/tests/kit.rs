@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
 use kafka_protocol::messages::fetch_response::PartitionData;
 use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
@@ -60,10 +60,7 @@ impl Kit {
 
     /// Sends without waiting.
     pub(super) fn send<R: Request + Encodable + HeaderVersion>(&mut self, version: i16, request: &R) {
-        let parts = encode_request(7, "kit", version, request, Vec::new()).unwrap();
-        let mut frame = BytesMut::new();
-        parts.iter().for_each(|part| frame.extend_from_slice(part));
-        let frame = frame.freeze().slice(4..);
+        let frame = encode_request(7, "kit", version, request).unwrap().slice(4..);
         self.cluster.handle_request(self.now, self.connection, frame);
     }
 
