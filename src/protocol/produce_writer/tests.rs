@@ -102,7 +102,7 @@ fn what_is_taken_out_leaves_no_trace() {
         for _ in 0..50 {
             let sizes: Vec<usize> = (0..12).map(|_| SIZES[random.next() as usize % SIZES.len()]).collect();
             let samples = samples(&mut random, sizes);
-            let kept: Vec<bool> = samples.iter().map(|_| random.next() % 3 > 0).collect();
+            let kept: Vec<bool> = samples.iter().map(|_| !random.next().is_multiple_of(3)).collect();
             let mut written = writer(version, &samples);
             let mut answers = kept.iter();
             written.retain(|| *answers.next().unwrap());
