@@ -68,6 +68,9 @@ pub enum ProduceStep {
         /// The leader may have moved: learn the leaders anew.
         refresh: bool,
     },
+    /// The batch was damaged on the way and nothing was appended: as above, and the next time it most likely arrives
+    /// whole. If it never does: [`Self::Refuse`].
+    SendAgain,
     /// This batch will be refused again: stop the partition, with the reason.
     Refuse,
 }
@@ -91,12 +94,12 @@ pub fn produce_step(code: ErrorCode) -> ProduceStep {
         | ErrorCode::TOPIC_AUTHORIZATION_FAILED
         | ErrorCode::CLUSTER_AUTHORIZATION_FAILED
         | ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        // The bytes arrived damaged although their checksum was verified: the connection or our memory. Refusing is
-        // retried slowly by the partition, with the batch fetched anew.
-        | ErrorCode::CORRUPT_MESSAGE
         // Somebody writes under a newer epoch of our id.
         | ErrorCode::INVALID_PRODUCER_EPOCH
         | ErrorCode::PRODUCER_FENCED => ProduceStep::Refuse,
+        // The bytes arrived damaged although their checksum was verified here: a proxy, a network card, the broker's
+        // memory. The batch is fetched anew.
+        ErrorCode::CORRUPT_MESSAGE => ProduceStep::SendAgain,
         // 19: not enough replicas, nothing appended; the leader is as known.
         ErrorCode::NOT_ENOUGH_REPLICAS
         // 45: what is asked next decides whether it was stored already (S4) or lost.

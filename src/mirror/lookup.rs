@@ -15,6 +15,7 @@ use tracing::{debug, warn};
 
 use super::{
     partition::{LocateAsk, Located, ProducerAnswer, SourceEnds, TailBatch, TargetEnds},
+    reach::Side,
     report::CopyId,
     shard::Shard,
 };
@@ -26,8 +27,8 @@ use crate::{
         list_offsets,
         recovery::{LookupStep, lookup_step},
     },
-    net::{Connection, Dialer},
-    protocol::{BrokerId, FetchResponse, LeaderEpoch, TopicId, TopicPartition},
+    net::Connection,
+    protocol::{BrokerId, ErrorCode, FetchResponse, LeaderEpoch, TopicId, TopicPartition},
 };
 
 /// Partitions per request of a look-up.
@@ -41,6 +42,11 @@ const TAIL_BATCHES_MAX: usize = 1 << 20;
 /// Records compared of one tail, 32 bytes each.
 const TAIL_RECORDS_MAX: usize = 1 << 23;
 const TAIL_ANSWER_MAX: usize = 160 << 20;
+
+/// An answer that leaves a partition out.
+const UNNAMED: ErrorCode = ErrorCode::UNKNOWN_SERVER_ERROR;
+/// How often partitions that do not fetch learn where their source ends.
+const ENDS_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Partitions that want a look-up.
 #[derive(Default)]
@@ -61,18 +67,13 @@ impl Lookups {
 struct Connections(BTreeMap<BrokerId, Connection>);
 
 impl Connections {
-    async fn to(&mut self, shard: &Shard, broker: BrokerId, source: bool) -> Result<Connection, String> {
+    async fn to(&mut self, shard: &Shard, broker: BrokerId, side: Side) -> Result<Connection, String> {
         if let Some(connection) = self.0.get(&broker)
             && !connection.is_ended()
         {
             return Ok(connection.clone());
         }
-        let snapshot = if source { shard.source() } else { shard.target() };
-        let endpoint = snapshot
-            .endpoint(broker)
-            .ok_or_else(|| format!("broker {} is not part of the cluster just now", broker.0))?;
-        let dialer: &Dialer = if source { &shard.source_dialer } else { &shard.target_dialer };
-        let (connection, _) = dialer.dial(&endpoint.host, endpoint.port).await.map_err(|error| error.to_string())?;
+        let (connection, _) = shard.dial(side, broker).await?;
         self.0.insert(broker, connection.clone());
         Ok(connection)
     }
@@ -139,6 +140,49 @@ pub(crate) async fn run(shard: Rc<Shard>) {
     }
 }
 
+/// Keeps the lag of partitions right that do not fetch: their queue is full, or they wait for something.
+pub(crate) async fn watch_ends(shard: Rc<Shard>) {
+    let mut before = BTreeSet::new();
+    loop {
+        tokio::select! {
+            biased;
+            () = shard.stop.cancelled() => return,
+            () = tokio::time::sleep(ENDS_INTERVAL) => {}
+        }
+        let blind = shard.blind();
+        // Those that just were between two fetches will learn it with the next.
+        let known: BTreeSet<CopyId> = blind.values().flatten().map(|(copy, _)| *copy).collect();
+        let still = std::mem::replace(&mut before, known);
+        for (leader, partitions) in blind {
+            let partitions: Vec<_> = partitions.into_iter().filter(|(copy, _)| still.contains(copy)).collect();
+            for some in partitions.chunks(PARTITIONS_PER_REQUEST) {
+                tokio::select! {
+                    biased;
+                    () = shard.stop.cancelled() => return,
+                    () = see_ends(&shard, leader, some) => {}
+                }
+            }
+        }
+    }
+}
+
+async fn see_ends(shard: &Rc<Shard>, leader: BrokerId, some: &[(CopyId, TopicPartition)]) {
+    let partitions: Vec<_> = some.iter().map(|(_, partition)| partition.clone()).collect();
+    let found = in_time(source_ends(shard, &mut Connections::default(), Some(leader), &partitions)).await;
+    match found {
+        Ok(found) => {
+            for (copy, partition) in some {
+                if let Some(Ok(ends)) = found.get(partition) {
+                    shard.with(*copy, |entry, _| {
+                        entry.machine.handle_source_seen(ends.high_watermark, ends.readable_end);
+                    });
+                }
+            }
+        }
+        Err(error) => debug!(%error, "the source's ends could not be learnt"),
+    }
+}
+
 async fn round(shard: &Rc<Shard>, asks: Vec<Ask>) {
     let mut sources = Connections::default();
     let mut targets = Connections::default();
@@ -157,11 +201,11 @@ async fn round(shard: &Rc<Shard>, asks: Vec<Ask>) {
         let found = in_time(source_ends(shard, &mut sources, leader, &partitions)).await;
         for ask in &source_only {
             match found.as_ref().map(|found| found.get(&ask.source)) {
-                Ok(Some(ends)) => {
+                Ok(Some(Ok(ends))) => {
                     shard.with(ask.copy, |entry, now| entry.machine.handle_source_ends(now, *ends));
                 }
                 // The fetch is on hold; its next failure asks again.
-                Ok(None) => shard.refresh_source(),
+                Ok(Some(Err(_)) | None) => shard.refresh_source(),
                 Err(error) => {
                     debug!(%error, "the source's ends could not be learnt");
                     shard.refresh_source();
@@ -181,8 +225,11 @@ async fn in_time<T>(look_up: impl Future<Output = Result<T, String>>) -> Result<
 }
 
 async fn locate(shard: &Rc<Shard>, sources: &mut Connections, targets: &mut Connections, asks: &[Ask]) {
-    let failed = |copy: CopyId| {
-        shard.with(copy, |entry, now| entry.machine.handle_locate_failed(now));
+    let failed = |copy: CopyId, side: Side, why: &str| {
+        shard.with(copy, |entry, now| {
+            entry.machine.note_locate_trouble(side == Side::Source, why);
+            entry.machine.handle_locate_failed(now);
+        });
     };
     let partitions: Vec<_> = asks.iter().map(|ask| ask.target.clone()).collect();
     let leader = asks.first().and_then(|ask| ask.target_leader);
@@ -192,7 +239,7 @@ async fn locate(shard: &Rc<Shard>, sources: &mut Connections, targets: &mut Conn
         Err(error) => {
             debug!(%error, "the target's ends could not be learnt");
             shard.refresh_target();
-            asks.iter().for_each(|ask| failed(ask.copy));
+            asks.iter().for_each(|ask| failed(ask.copy, Side::Target, &error));
             return;
         }
     };
@@ -211,7 +258,7 @@ async fn locate(shard: &Rc<Shard>, sources: &mut Connections, targets: &mut Conn
         Err(error) => {
             debug!(%error, "the source's ends could not be learnt");
             shard.refresh_source();
-            asks.iter().for_each(|ask| failed(ask.copy));
+            asks.iter().for_each(|ask| failed(ask.copy, Side::Source, &error));
             return;
         }
     };
@@ -219,16 +266,17 @@ async fn locate(shard: &Rc<Shard>, sources: &mut Connections, targets: &mut Conn
         let LocateAsk::Ends { source: needs_source, identity } = ask.what else {
             continue;
         };
-        let found = source.get(&ask.source).copied();
-        match ends.get(&ask.target) {
-            Some(target) if found.is_some() || !needs_source => {
+        let found = source.get(&ask.source).copied().unwrap_or(Err(UNNAMED));
+        match (ends.get(&ask.target).copied().unwrap_or(Err(UNNAMED)), found) {
+            (Err(code), _) => failed(ask.copy, Side::Target, &refusal(code)),
+            (Ok(_), Err(code)) if needs_source => failed(ask.copy, Side::Source, &refusal(code)),
+            (Ok(target), found) => {
                 let producer = producers.as_ref().map_or(ProducerAnswer::Unknown, |producers| {
                     producers.get(&ask.target).map_or(ProducerAnswer::Unknown, |states| answer_of(states, identity))
                 });
-                let located = Located { source: found, target: *target, producer };
+                let located = Located { source: found.ok(), target, producer };
                 shard.with(ask.copy, |entry, now| entry.machine.handle_located(now, located));
             }
-            _ => failed(ask.copy),
         }
     }
 }
@@ -244,9 +292,10 @@ async fn source_ends(
     connections: &mut Connections,
     leader: Option<BrokerId>,
     partitions: &[TopicPartition],
-) -> Result<BTreeMap<TopicPartition, SourceEnds>, String> {
+) -> Result<BTreeMap<TopicPartition, Result<SourceEnds, ErrorCode>>, String> {
     let leader = leader.ok_or("the source partition has no leader")?;
-    let connection = connections.to(shard, leader, true).await?;
+    let connection = connections.to(shard, leader, Side::Source).await?;
+    shard.reach(Side::Source, leader).asked(Instant::now());
     let ask = |query| {
         let connection = connection.clone();
         async move {
@@ -258,21 +307,19 @@ async fn source_ends(
     let stable = if shard.read_committed { ask(OffsetQuery::LastStable).await? } else { high.clone() };
     let mut found = BTreeMap::new();
     for partition in partitions {
-        if let (Some(start), Some(high), Some(stable)) = (
-            good(shard, &start, partition, true),
-            good(shard, &high, partition, true),
-            good(shard, &stable, partition, true),
-        ) {
-            found.insert(
-                partition.clone(),
-                SourceEnds { start, readable_end: stable, high_watermark: high.max(stable) },
-            );
-        }
+        let offset = |answers| good(shard, answers, partition, Side::Source);
+        let ends = || -> Result<SourceEnds, ErrorCode> {
+            let (start, high, stable) = (offset(&start)?, offset(&high)?, offset(&stable)?);
+            Ok(SourceEnds { start, readable_end: stable, high_watermark: high.max(stable) })
+        };
+        found.insert(partition.clone(), ends());
     }
+    shard.reach(Side::Source, leader).answered();
     Ok(found)
 }
 
-type TargetAnswers = (BTreeMap<TopicPartition, TargetEnds>, Option<BTreeMap<TopicPartition, Vec<ProducerState>>>);
+type TargetAnswers =
+    (BTreeMap<TopicPartition, Result<TargetEnds, ErrorCode>>, Option<BTreeMap<TopicPartition, Vec<ProducerState>>>);
 
 async fn target_ends(
     shard: &Rc<Shard>,
@@ -281,7 +328,8 @@ async fn target_ends(
     partitions: &[TopicPartition],
 ) -> Result<TargetAnswers, String> {
     let leader = leader.ok_or("the target partition has no leader")?;
-    let connection = connections.to(shard, leader, false).await?;
+    let connection = connections.to(shard, leader, Side::Target).await?;
+    shard.reach(Side::Target, leader).asked(Instant::now());
     let ask = |query| {
         let connection = connection.clone();
         async move {
@@ -297,14 +345,14 @@ async fn target_ends(
     let producers = describe_producers(&connection, partitions, shard.request_timeout).await.ok();
     let mut found = BTreeMap::new();
     for partition in partitions {
-        if let (Some(start), Some(end), Some(high_watermark)) = (
-            good(shard, &start, partition, false),
-            good(shard, &end, partition, false),
-            good(shard, &high, partition, false),
-        ) {
-            found.insert(partition.clone(), TargetEnds { start, high_watermark, end });
-        }
+        let offset = |answers| good(shard, answers, partition, Side::Target);
+        let ends = || -> Result<TargetEnds, ErrorCode> {
+            let (start, end, high_watermark) = (offset(&start)?, offset(&end)?, offset(&high)?);
+            Ok(TargetEnds { start, high_watermark, end })
+        };
+        found.insert(partition.clone(), ends());
     }
+    shard.reach(Side::Target, leader).answered();
     Ok((found, producers))
 }
 
@@ -312,19 +360,24 @@ fn good(
     shard: &Shard,
     answers: &BTreeMap<TopicPartition, ListedOffset>,
     partition: &TopicPartition,
-    source: bool,
-) -> Option<i64> {
-    let listed = answers.get(partition)?;
+    side: Side,
+) -> Result<i64, ErrorCode> {
+    let listed = answers.get(partition).ok_or(UNNAMED)?;
     if listed.error_code.is_none() {
-        return Some(listed.offset);
+        return Ok(listed.offset);
     }
     match lookup_step(listed.error_code) {
-        LookupStep::RefreshMetadata if source => shard.refresh_source(),
+        LookupStep::RefreshMetadata if side == Side::Source => shard.refresh_source(),
         LookupStep::RefreshMetadata => shard.refresh_target(),
         LookupStep::AwaitRights => {}
     }
     debug!(topic = partition.topic.as_str(), partition = partition.partition.0, code = %listed.error_code, "look-up refused");
-    None
+    Err(listed.error_code)
+}
+
+/// What to show of a code.
+fn refusal(code: ErrorCode) -> String {
+    format!("its leader answers {code}")
 }
 
 async fn tail(shard: &Rc<Shard>, connections: &mut Connections, ask: &Ask, range: Range<i64>, records: bool) {
@@ -358,7 +411,10 @@ async fn tail(shard: &Rc<Shard>, connections: &mut Connections, ask: &Ask, range
                 "the target's tail could not be read"
             );
             shard.refresh_target();
-            shard.with(ask.copy, |entry, now| entry.machine.handle_locate_failed(now));
+            shard.with(ask.copy, |entry, now| {
+                entry.machine.note_locate_trouble(false, &error);
+                entry.machine.handle_locate_failed(now);
+            });
         }
     }
 }
@@ -379,7 +435,7 @@ async fn read_tail<T>(
     keep: impl Fn(&Batch) -> Result<T, String>,
 ) -> Result<Vec<T>, String> {
     let leader = ask.target_leader.ok_or("the target partition has no leader")?;
-    let connection = connections.to(shard, leader, false).await?;
+    let connection = connections.to(shard, leader, Side::Target).await?;
     let version =
         connection.negotiate::<FetchRequest>(FIRST_VERSION_WITH_IDS - 1).map_err(|error| error.to_string())?;
     let limits = FetchLimits {

@@ -136,6 +136,14 @@ pub enum RequestError {
     },
 }
 
+impl RequestError {
+    /// Whether the peer owes the answer still, on a connection that is whole as far as anybody knows.
+    #[must_use]
+    pub fn is_silence(&self) -> bool {
+        matches!(self, Self::Connection(ConnectionError::Deadline { .. }))
+    }
+}
+
 /// An answer whose body is still encoded.
 #[derive(Debug)]
 pub struct Reply {

@@ -61,6 +61,12 @@ pub enum DialError {
 }
 
 impl DialError {
+    /// Whether the peer took the connection and then said nothing.
+    #[must_use]
+    pub fn is_silence(&self) -> bool {
+        matches!(self, Self::Handshake { error, .. } if error.is_silence())
+    }
+
     /// Whether trying again cannot help: the peer is something else than a Kafka broker on this listener.
     #[must_use]
     pub fn is_wrong_peer(&self) -> bool {

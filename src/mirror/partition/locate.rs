@@ -137,6 +137,7 @@ impl PartitionMachine {
         if !matches!(self.phase, Phase::Locating { asked: true, .. }) {
             return;
         }
+        self.locate_trouble = None;
         if let Some(source) = located.source {
             self.high_watermark = source.high_watermark;
             self.last_stable_offset = source.readable_end;

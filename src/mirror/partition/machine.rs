@@ -9,6 +9,7 @@ use super::{
     pipeline::Pipeline,
     state::{PartitionState, StopReason},
     types::{Break, Lost, PartitionSettings, PartitionSpec, Progress, Ticket},
+    waiting::LocateTrouble,
 };
 use crate::{
     backoff::Backoff,
@@ -126,6 +127,9 @@ pub struct PartitionMachine {
     /// Counting the source's records proved unreliable since the last look-up: headers have to be read.
     pub(super) count_doubted: bool,
     pub(super) losses: Vec<Lost>,
+    pub(super) locate_trouble: Option<Box<LocateTrouble>>,
+    /// The batch that last arrived damaged on the target, and how often in a row.
+    pub(super) damaged: Option<(i64, u32)>,
 }
 
 impl PartitionMachine {
@@ -191,6 +195,8 @@ impl PartitionMachine {
             count_doubted: false,
             progress: Progress::default(),
             losses: Vec::new(),
+            locate_trouble: None,
+            damaged: None,
             partition_bytes_max: partition_bytes,
             partition_bytes_first: partition_bytes,
         }
@@ -394,7 +400,7 @@ impl PartitionMachine {
         }
         match &self.phase {
             Phase::Locating { awaiting_high_watermark: true, .. } => PartitionState::AwaitingHighWatermark,
-            Phase::Locating { .. } => PartitionState::Locating,
+            Phase::Locating { .. } => self.locating_state().unwrap_or(PartitionState::Locating),
             Phase::ReadingTail { .. } => PartitionState::ReadingTail,
             Phase::Settling { .. } => PartitionState::Settling,
             Phase::Matching { .. } => self.source_trouble().unwrap_or(PartitionState::Matching),

@@ -42,6 +42,7 @@ mod take;
 #[cfg(test)]
 mod tests;
 mod types;
+mod waiting;
 
 pub use locate::{LocateAsk, Located, ProducerAnswer, SourceEnds, TargetEnds};
 pub use machine::PartitionMachine;

@@ -17,6 +17,9 @@ use crate::{
     protocol::{ErrorCode, LeaderEpoch, TopicPartition},
 };
 
+/// So often a batch is sent again that arrives damaged; then it is no accident.
+const DAMAGED_MAX: u32 = 3;
+
 impl PartitionMachine {
     /// The next source offset to fetch, the leader epoch of the batch before it and the limit in bytes; `None` while
     /// the partition must not be in a fetch session. `queue_bytes_max` bounds what may wait for sending.
@@ -175,7 +178,7 @@ impl PartitionMachine {
                     refresh = wanted;
                     self.unsettle(index, None);
                 }
-                ProduceStep::Refuse => self.unsettle(index, Some((ticket, code, message))),
+                ProduceStep::SendAgain | ProduceStep::Refuse => self.unsettle(index, Some((ticket, code, message))),
             },
         }
         self.settle_if_complete(now);
@@ -283,8 +286,13 @@ impl PartitionMachine {
                     self.learn_limit(bytes);
                     self.relocate(now);
                 } else {
-                    self.stop(now, StopReason::RecordTooLarge { offset, bytes, limit: None });
+                    let limit = self.batch_bytes_max.filter(|limit| *limit < bytes);
+                    self.stop(now, StopReason::RecordTooLarge { offset, bytes, limit });
                 }
+                return;
+            }
+            if produce_step(code) == ProduceStep::SendAgain && self.count_damaged(offset) < DAMAGED_MAX {
+                self.relocate(now);
                 return;
             }
             let message = message.filter(|text| !text.is_empty());
@@ -292,6 +300,14 @@ impl PartitionMachine {
             return;
         }
         self.relocate(now);
+    }
+
+    /// How often in a row the batch at this source offset arrived damaged, this time included.
+    fn count_damaged(&mut self, offset: i64) -> u32 {
+        let times = self.damaged.filter(|(at, _)| *at == offset).map_or(0, |(_, times)| times);
+        let times = times.saturating_add(1);
+        self.damaged = Some((offset, times));
+        times
     }
 
     /// (D) Everything queued is dropped and the target is asked; what is in flight is kept as a list of what may be

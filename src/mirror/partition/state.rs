@@ -222,6 +222,10 @@ fn refused_remedy(code: ErrorCode) -> &'static str {
         ErrorCode::UNSUPPORTED_FOR_MESSAGE_FORMAT => {
             "raise message.format.version of the target topic to 0.11 or later"
         }
+        ErrorCode::CORRUPT_MESSAGE => {
+            "it was whole when it left and arrived damaged, three times in a row: check the path to the broker (proxies, \
+             network cards) and the broker's memory and disks; it is tried again by itself"
+        }
         ErrorCode::UNSUPPORTED_COMPRESSION_TYPE => "the target is too old for zstd; exclude the topic or upgrade it",
         _ => "see the target broker's log; it is tried again by itself",
     }

@@ -5,12 +5,13 @@
 //! held over an await.
 
 mod place;
+mod reach;
 mod tasks;
 
 use std::{
     cell::RefCell,
     cmp::Reverse,
-    collections::{BTreeSet, BinaryHeap, HashMap},
+    collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap},
     hint::black_box,
     rc::Rc,
     sync::Arc,
@@ -29,6 +30,7 @@ use super::{
     budget::Account,
     lookup::Lookups,
     partition::{PartitionMachine, PartitionSettings, PartitionState},
+    reach::{Reach, Side},
     report::{Command, CopyId, CopyMap, LeaseClock, Report},
     settings::{FetchSettings, ProduceSettings},
     sink::{Lane, LaneKey},
@@ -147,6 +149,7 @@ pub(crate) struct Shard {
     by_source: RefCell<PartitionMap<CopyId>>,
     fetchers: RefCell<HashMap<BrokerId, Rc<Fetcher>>>,
     lanes: RefCell<HashMap<LaneKey, Rc<Lane>>>,
+    reaches: RefCell<BTreeMap<(Side, BrokerId), Rc<Reach>>>,
     timers: RefCell<BinaryHeap<Reverse<(Instant, CopyId)>>>,
     timer_moved: Notify,
     anchor_due: RefCell<BTreeSet<CopyId>>,
@@ -191,6 +194,7 @@ impl Shard {
             by_source: RefCell::default(),
             fetchers: RefCell::default(),
             lanes: RefCell::default(),
+            reaches: RefCell::default(),
             timers: RefCell::default(),
             timer_moved: Notify::new(),
             anchor_due: RefCell::default(),
@@ -204,6 +208,7 @@ impl Shard {
         shard.spawn(shard.clone().reporting());
         shard.spawn(shard.clone().anchoring());
         shard.spawn(super::lookup::run(shard.clone()));
+        shard.spawn(super::lookup::watch_ends(shard.clone()));
         loop {
             tokio::select! {
                 biased;

@@ -63,6 +63,8 @@ impl Shard {
                 () = self.stop.cancelled() => return,
                 () = tokio::time::sleep(REPORT_INTERVAL) => {}
             }
+            let now = Instant::now();
+            self.note_reaches(now);
             let changed = std::mem::take(&mut *self.changed.borrow_mut());
             if changed.is_empty() {
                 continue;
@@ -74,10 +76,13 @@ impl Shard {
                     continue;
                 };
                 entry.change_listed = false;
-                let state = entry.machine.state();
+                let (state, of_broker) = self.shown_state(entry, now);
                 let retrying = entry.shown.as_ref().is_some_and(is_stopped) && !moves_on(&state, &entry.machine);
                 if entry.shown.as_ref().map(PartitionState::code) != Some(state.code()) && !retrying {
-                    log_state(entry.shown.as_ref(), &state, &entry.machine);
+                    // What a broker does to all of its partitions is said once.
+                    if !of_broker {
+                        log_state(entry.shown.as_ref(), &state, &entry.machine);
+                    }
                     entry.shown = Some(state.clone());
                 }
                 let machine = &entry.machine;

@@ -15,7 +15,7 @@ use std::{
 use bytes::Bytes;
 use kafka_protocol::messages::{ApiKey, ProduceRequest};
 use tokio::{sync::Notify, time::Instant};
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use super::{
     outbox::Outbox,
@@ -23,9 +23,11 @@ use super::{
 };
 use crate::{
     backoff::{self, Backoff},
+    client::recovery::{ProduceStep, produce_step},
     mirror::{
         budget::Account,
         partition::{ProduceOutcome, Ticket},
+        reach::{Reach, Side},
         report::CopyId,
         shard::{Moment, Shard, WARM},
     },
@@ -221,6 +223,7 @@ pub(crate) async fn run(shard: Rc<Shard>, lane: Rc<Lane>) {
     let mut in_flight: VecDeque<InFlight> = VecDeque::new();
     let mut patience = Patience::new(Instant::now());
     let mut watch = pin!(tokio::time::sleep(WATCH_PAUSE));
+    let reach = shard.reach(Side::Target, lane.key.broker);
     loop {
         if shard.stop.is_cancelled() && in_flight.is_empty() {
             close(&shard, &lane);
@@ -258,7 +261,7 @@ pub(crate) async fn run(shard: Rc<Shard>, lane: Rc<Lane>) {
         let open = link.as_ref().filter(|_| !shard.stop.is_cancelled());
         let lapsed = open.is_some() && !shard.lease.allows(Instant::now());
         match open.filter(|_| !lapsed) {
-            Some(link) => send(&shard, &lane, link, &mut in_flight, &mut patience),
+            Some(link) => send(&shard, &lane, link, &mut in_flight, &mut patience, &reach),
             None => close(&shard, &lane),
         }
         match in_flight.front_mut() {
@@ -269,13 +272,23 @@ pub(crate) async fn run(shard: Rc<Shard>, lane: Rc<Lane>) {
                     let failed = match result {
                         Ok(reply) => match ProduceResponse::decode(reply.body, reply.version) {
                             Ok(answer) => {
-                                patience.answered(Instant::now());
+                                let now = Instant::now();
+                                patience.answered(now);
+                                reach.answered();
+                                if !in_flight.is_empty() {
+                                    reach.asked(now);
+                                }
                                 handle(&shard, &lane, answer, batches);
                                 None
                             }
                             Err(error) => Some((error.to_string(), batches)),
                         },
-                        Err(error) => Some((error.to_string(), batches)),
+                        Err(error) => {
+                            if !error.is_silence() {
+                                reach.hung_up();
+                            }
+                            Some((error.to_string(), batches))
+                        }
                     };
                     if let Some((error, batches)) = failed {
                         info!(broker_id = lane.key.broker.0, error, "produce request without an answer");
@@ -316,15 +329,12 @@ pub(crate) async fn run(shard: Rc<Shard>, lane: Rc<Lane>) {
 
 async fn dial(shard: &Shard, lane: &Lane) -> Result<(Connection, i16), String> {
     let broker = lane.key.broker;
-    let endpoint = shard
-        .target()
-        .endpoint(broker)
-        .cloned()
-        .ok_or_else(|| format!("target broker {} is not part of the cluster just now", broker.0))?;
-    let (connection, _) =
-        shard.target_dialer.dial(&endpoint.host, endpoint.port).await.map_err(|error| error.to_string())?;
-    let version =
-        connection.negotiate::<ProduceRequest>(ProduceWriter::VERSION_MAX).map_err(|error| error.to_string())?;
+    let (connection, _) = shard.dial(Side::Target, broker).await?;
+    let version = connection.negotiate::<ProduceRequest>(ProduceWriter::VERSION_MAX).map_err(|error| {
+        let why = error.to_string();
+        shard.reach(Side::Target, broker).unknown(&why);
+        why
+    })?;
     debug!(broker_id = broker.0, lane = lane.key.index, version, "produce connection open");
     Ok((connection, version))
 }
@@ -355,6 +365,7 @@ fn send(
     (connection, version): &(Connection, i16),
     in_flight: &mut VecDeque<InFlight>,
     patience: &mut Patience,
+    reach: &Reach,
 ) {
     lane.accepting.set(true);
     lane.outbox.borrow_mut().speak(*version);
@@ -387,6 +398,7 @@ fn send(
             Ok(answer) => {
                 if in_flight.is_empty() {
                     patience.since = Instant::now();
+                    reach.asked(patience.since);
                 }
                 in_flight.push_back(InFlight { answer, batches: filling.batches });
             }
@@ -456,14 +468,14 @@ fn handle(shard: &Rc<Shard>, lane: &Lane, answer: ProduceResponse, batches: Batc
 }
 
 fn refused(lane: &Lane, topic: &TopicName, partition: ProducedPartition) -> ProduceOutcome {
-    info!(
-        topic = topic.as_str(),
-        partition = partition.partition.0,
-        lane = lane.key.index,
-        error = %partition.error_code,
-        message = partition.error_message.as_deref().unwrap_or_default(),
-        "target refused a batch"
-    );
+    let message = partition.error_message.as_deref().unwrap_or_default();
+    let (name, number, error) = (topic.as_str(), partition.partition.0, partition.error_code);
+    if produce_step(error) == ProduceStep::SendAgain {
+        let broker_id = lane.key.broker.0;
+        warn!(topic = name, partition = number, broker_id, %error, message, "a batch arrived damaged on the target");
+    } else {
+        info!(topic = name, partition = number, lane = lane.key.index, %error, message, "target refused a batch");
+    }
     let detail = partition.record_errors.iter().find_map(|(_, message)| message.clone());
     let message = match (partition.error_message, detail) {
         (Some(message), Some(detail)) => Some(format!("{message}; {detail}")),

@@ -24,6 +24,7 @@ use crate::{
     mirror::{
         budget::{Charge, FrameHold},
         partition::Fetched,
+        reach::Side,
         report::CopyId,
         settings::FetchSettings,
         shard::{Moment, Shard, WARM},
@@ -216,14 +217,12 @@ pub(crate) async fn run(shard: Rc<Shard>, fetcher: Rc<Fetcher>) {
 }
 
 async fn dial(shard: &Shard, fetcher: &Fetcher) -> Result<Link, String> {
-    let endpoint = shard
-        .source()
-        .endpoint(fetcher.broker)
-        .cloned()
-        .ok_or_else(|| format!("source broker {} is not part of the cluster just now", fetcher.broker.0))?;
-    let (connection, round_trip) =
-        shard.source_dialer.dial(&endpoint.host, endpoint.port).await.map_err(|error| error.to_string())?;
-    let version = connection.negotiate::<FetchRequest>(VERSION_MAX).map_err(|error| error.to_string())?;
+    let (connection, round_trip) = shard.dial(Side::Source, fetcher.broker).await?;
+    let version = connection.negotiate::<FetchRequest>(VERSION_MAX).map_err(|error| {
+        let why = error.to_string();
+        shard.reach(Side::Source, fetcher.broker).unknown(&why);
+        why
+    })?;
     let response_bytes_max = response_bytes(&shard.fetch, round_trip);
     fetcher.response_bytes_max.set(response_bytes_max);
     debug!(
@@ -294,15 +293,27 @@ async fn round(shard: &Rc<Shard>, fetcher: &Fetcher, link: &Link) -> Result<(), 
         (version, session.next_request(version, &limits))
     };
     let timeout = shard.request_timeout + shard.fetch.max_wait;
+    let reach = shard.reach(Side::Source, fetcher.broker);
     let mut answer =
         link.connection.begin(version, &request, ANSWER_MAX, timeout).map_err(|error| error.to_string())?;
+    reach.asked(Instant::now());
     let reply = loop {
         match tokio::time::timeout(shard.fetch.max_wait + OVERDUE, &mut answer).await {
-            Ok(reply) => break reply.map_err(|error| error.to_string())?,
+            Ok(Ok(reply)) => break reply,
+            Ok(Err(error)) => {
+                if !error.is_silence() {
+                    reach.hung_up();
+                }
+                return Err(error.to_string());
+            }
             // It may hang. Partitions that another broker leads by now move there.
-            Err(_) => shard.refresh_source(),
+            Err(_) => {
+                reach.asked(Instant::now());
+                shard.refresh_source();
+            }
         }
     };
+    reach.answered();
     charge.resize(reply.frame_bytes);
     let frame = Rc::new(charge);
     let answer = FetchResponse::decode(reply.body, reply.version).map_err(|error| error.to_string())?;

@@ -382,3 +382,62 @@ fn a_topic_that_vanishes_lets_what_is_in_flight_settle() {
     bench.machine.handle_topics(bench.now, None, Some(topic_id(2)));
     assert_eq!((bench.reason(), bench.position()), (StopReason::SourceGone, (101, 51)));
 }
+
+#[test]
+fn a_batch_that_arrives_damaged_is_sent_again_and_stands_the_third_time() {
+    let mut bench = Bench::copying(100, 50);
+    for times in 1..=4 {
+        bench.fetch(&row(2));
+        let sent = bench.send();
+        bench.failed(sent[0].ticket, ErrorCode::CORRUPT_MESSAGE);
+        if times >= 3 {
+            let reason = bench.reason();
+            let code = ErrorCode::CORRUPT_MESSAGE;
+            assert_eq!(reason, StopReason::Refused { offset: 100, code, message: None });
+            assert!(reason.is_retried() && reason.remedy().contains("proxies"), "{}", reason.remedy());
+        } else {
+            assert_eq!(bench.machine.state(), PartitionState::Locating);
+        }
+        bench.locate(target(50), known(100));
+    }
+    // Another batch has its own three.
+    bench.fetch(&row(2));
+    let sent = bench.send();
+    bench.produced(sent[0].ticket, 50);
+    let sent = bench.send();
+    bench.failed(sent[0].ticket, ErrorCode::CORRUPT_MESSAGE);
+    assert_eq!(bench.machine.state(), PartitionState::Locating);
+}
+
+#[test]
+fn what_keeps_a_partition_from_being_located_is_told_once_it_lasts() {
+    let mut bench = Bench::new(settings(), spec(Some(anchor(100, 50))));
+    for times in 1..=3 {
+        bench.wait();
+        bench.machine.locate_begun();
+        bench.machine.note_locate_trouble(false, "its leader answers NOT_LEADER_OR_FOLLOWER (6)");
+        bench.machine.handle_locate_failed(bench.now);
+        let told = matches!(bench.machine.state(), PartitionState::AwaitingTarget { .. });
+        assert_eq!(told, times == 3, "{}", bench.machine.state());
+    }
+    bench.locate(target(50), known(100));
+    assert_eq!(bench.machine.state(), PartitionState::Copying);
+}
+
+#[test]
+fn a_partition_says_whom_it_waits_for_and_learns_how_far_it_is_behind() {
+    let mut bench = Bench::copying(100, 50);
+    assert!(!bench.machine.needs_target(), "there is nothing to send");
+    bench.fetch(&row(1));
+    assert!(bench.machine.needs_target());
+    let sent = bench.send();
+    assert!(bench.machine.needs_target(), "an answer is due");
+    bench.machine.handle_source_seen(5000, 4000);
+    assert_eq!(bench.machine.lag(), 4900);
+    bench.produced(sent[0].ticket, 50);
+    assert!(!bench.machine.needs_target() && !bench.machine.needs_source());
+    bench.machine.delay_fetch(bench.now, "gone");
+    assert!(bench.machine.needs_source());
+    bench.machine.drain();
+    assert!(!bench.machine.needs_source());
+}

@@ -101,7 +101,7 @@ fn a_record_above_the_limit_stands_behind_what_comes_before_it_and_is_tried_agai
     bench.fetch(std::slice::from_ref(&large));
     let sent = bench.send();
     bench.failed(sent[0].ticket, ErrorCode::MESSAGE_TOO_LARGE);
-    assert_eq!(bench.reason(), StopReason::RecordTooLarge { offset: 101, bytes, limit: None });
+    assert_eq!(bench.reason(), StopReason::RecordTooLarge { offset: 101, bytes, limit: Some(LIMIT) });
     bench.locate(target(51), known(101));
     bench.fetch(&[large]);
     assert_eq!(drain(&mut bench, 51), [[101]]);
