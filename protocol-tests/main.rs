@@ -4,5 +4,6 @@ mod cli;
 #[allow(clippy::disallowed_methods, reason = "real brokers have only the real clock")]
 mod differential;
 mod embedded;
+mod loud;
 mod real;
 mod tidy;

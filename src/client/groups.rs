@@ -7,8 +7,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use bytes::Bytes;
 use kafka_protocol::{
     messages::{
-        GroupId as WireGroupId, HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, OffsetCommitRequest,
-        OffsetFetchRequest, SyncGroupRequest,
+        DescribeGroupsRequest, GroupId as WireGroupId, HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest,
+        OffsetCommitRequest, OffsetFetchRequest, SyncGroupRequest,
         join_group_request::JoinGroupRequestProtocol,
         leave_group_request::MemberIdentity,
         offset_commit_request::{OffsetCommitRequestPartition, OffsetCommitRequestTopic},
@@ -218,7 +218,19 @@ impl GroupConnection {
             request.member_id = text(member_id);
         }
         let answer = self.connection.request_at(version, &request, self.timeout).await?;
-        Ok(ErrorCode(answer.error_code))
+        let of_member = answer.members.first().map_or(0, |member| member.error_code);
+        Ok(ErrorCode(if answer.error_code == 0 { of_member } else { answer.error_code }))
+    }
+
+    /// Instance ids of the static members. Brokers before 2.4 do not tell them.
+    ///
+    /// # Errors
+    /// If it was not answered.
+    pub async fn members(&self) -> Result<Vec<String>, RequestError> {
+        let request = DescribeGroupsRequest::default().with_groups(vec![self.group_id()]);
+        let answer = self.connection.request(&request, self.timeout).await?;
+        let members = answer.groups.into_iter().flat_map(|group| group.members);
+        Ok(members.filter_map(|member| Some(member.group_instance_id?.to_string())).collect())
     }
 
     /// Commits offsets in the name of a member, or of nobody (`generation` -1, empty member id).

@@ -3,12 +3,12 @@
 //! Two connections as `lease::Link` says: one that JoinGroup may block, one for heartbeats and commits. Each is served by
 //! a task of its own, one request after the other; a machine's `Disconnect` ends that task and what waited for it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::{
     sync::{mpsc, oneshot},
     task::AbortHandle,
-    time::{Instant, sleep_until},
+    time::{Instant, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -16,8 +16,9 @@ use tracing::{debug, info, warn};
 use super::{
     lease::{
         Action, CommitAnswer, CoordinatorAnswer, Credentials, JoinAnswer, JoinedMember, LEASE_PROTOCOL_NAME,
-        LEASE_PROTOCOL_TYPE, Lease, LeaseLost, LeaseState, Link, RevokeReason, SlotSet, Ticket, slot_of,
+        LEASE_PROTOCOL_TYPE, Lease, LeaseLost, Link, RevokeReason, SlotSet, Ticket, slot_of,
     },
+    lease_words::{JOIN_PATIENCE, Pending, Words, next_change, words},
     report::LeaseClock,
 };
 use crate::{
@@ -27,6 +28,11 @@ use crate::{
 
 /// Requests that may wait for one connection.
 const LINK_QUEUE: usize = 64;
+/// How long leaving may take; the session timeout does the same, later.
+pub(crate) const LEAVE_PATIENCE: Duration = Duration::from_millis(1500);
+
+/// Told what keeps the flow from copying, as far as the lease does.
+pub(crate) type Show = Box<dyn Fn(Option<String>)>;
 
 /// What the flow must do.
 #[derive(Debug)]
@@ -48,6 +54,8 @@ pub(crate) enum LeaseCommand {
     Commit { offsets: Vec<OffsetToCommit>, reply: oneshot::Sender<Committed> },
     /// These are no longer copied.
     Revoked(SlotSet),
+    /// Nothing is copied any more, nothing is in flight: let others take over at once, if there are any.
+    Leave(oneshot::Sender<()>),
 }
 
 enum LinkRequest {
@@ -60,10 +68,29 @@ enum LinkRequest {
 
 enum Event {
     Coordinator(CoordinatorAnswer),
-    Join { ticket: Ticket, sent_at: Instant, answer: JoinAnswer },
-    Sync { ticket: Ticket, sent_at: Instant, error_code: i16, assignment: bytes::Bytes },
-    Heartbeat { ticket: Ticket, sent_at: Instant, error_code: i16 },
-    Commit { sent_at: Instant, answer: CommitAnswer, committed: Vec<OffsetToCommit> },
+    Join {
+        ticket: Ticket,
+        sent_at: Instant,
+        answer: JoinAnswer,
+    },
+    Sync {
+        ticket: Ticket,
+        sent_at: Instant,
+        error_code: i16,
+        assignment: bytes::Bytes,
+    },
+    Heartbeat {
+        ticket: Ticket,
+        sent_at: Instant,
+        error_code: i16,
+    },
+    Commit {
+        sent_at: Instant,
+        answer: CommitAnswer,
+        committed: Vec<OffsetToCommit>,
+    },
+    /// Instance ids of all members.
+    Members(Vec<String>),
     Lost(Link, String),
 }
 
@@ -87,7 +114,9 @@ struct Driver {
     clock: LeaseClock,
     /// Some anchor that was committed last, to be committed again as a proof of membership.
     provable: Option<OffsetToCommit>,
-    shown: String,
+    pending: Option<Pending>,
+    shown: Words,
+    show: Show,
 }
 
 /// Drives a lease until `stop` or until it is lost.
@@ -97,6 +126,7 @@ pub(crate) async fn run(
     clock: LeaseClock,
     mut commands: mpsc::Receiver<LeaseCommand>,
     flow: mpsc::Sender<LeaseEvent>,
+    show: Show,
     stop: CancellationToken,
 ) {
     let (events, mut incoming) = mpsc::channel(LINK_QUEUE);
@@ -112,13 +142,17 @@ pub(crate) async fn run(
         flow,
         clock,
         provable: None,
-        shown: String::new(),
+        pending: None,
+        shown: Words::default(),
+        show,
     };
     loop {
         if driver.act().await {
             break;
         }
-        let deadline = driver.lease.poll_timeout();
+        let words_change = next_change(&driver.lease.state(Instant::now()), driver.pending.as_ref());
+        let words_change = words_change.filter(|at| *at > Instant::now());
+        let deadline = [driver.lease.poll_timeout(), words_change].into_iter().flatten().min();
         tokio::select! {
             biased;
             () = stop.cancelled() => break,
@@ -127,11 +161,12 @@ pub(crate) async fn run(
                 None => break,
             },
             command = commands.recv() => match command {
-                Some(command) => driver.command(command),
+                Some(command) => driver.command(command).await,
                 None => break,
             },
             () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
                 driver.lease.handle_timeout(Instant::now());
+                driver.ask_members();
             }
         }
     }
@@ -149,6 +184,7 @@ impl Driver {
             match action {
                 Action::FindCoordinator { ticket } => self.find_coordinator(ticket),
                 Action::Join { ticket, member_id, instance_id, metadata, session_timeout, rebalance_timeout } => {
+                    self.pending = Some(Pending { since: Instant::now(), asked: false, others: Vec::new() });
                     let join = JoinRequest {
                         member_id,
                         instance_id,
@@ -201,25 +237,76 @@ impl Driver {
     }
 
     fn log_state(&mut self) {
-        let state = self.lease.state(Instant::now());
-        let (text, alarming) = match &state {
-            LeaseState::Joining { .. } => ("joining".to_owned(), false),
-            LeaseState::Refused { error_code, remedy } => {
-                (format!("refused with {}: {remedy}", ErrorCode(*error_code)), true)
-            }
-            LeaseState::Held { slots, .. } => (format!("held ({} of 240 slots)", slots.len()), false),
-            LeaseState::Rebalancing { .. } => ("rebalancing".to_owned(), false),
-            LeaseState::Lapsed { .. } => ("lapsed: nothing is sent until membership is proven again".to_owned(), true),
-            LeaseState::CoordinatorUnavailable { .. } => ("the group's coordinator is unavailable".to_owned(), true),
-            LeaseState::Stopped { reason } => (reason.to_string(), true),
-        };
-        if text != self.shown {
-            if alarming {
+        let now = Instant::now();
+        let holds = !self.lease.slots().is_empty();
+        let said = words(&self.lease.state(now), holds, self.pending.as_ref(), self.lease.config(), now);
+        if said != self.shown {
+            let Words { text, alarming, stands } = &said;
+            if *alarming {
                 warn!(group = %self.group, state = text, "lease");
             } else {
                 info!(group = %self.group, state = text, "lease");
             }
-            self.shown = text;
+            (self.show)(stands.then(|| format!("lease {text}")));
+            self.shown = said;
+        }
+    }
+
+    /// Learns whom a join waits for, once it waits.
+    fn ask_members(&mut self) {
+        let (Some(pending), Some(coordinator)) = (&mut self.pending, self.coordinator) else {
+            return;
+        };
+        if pending.asked || pending.since.elapsed() < JOIN_PATIENCE {
+            return;
+        }
+        pending.asked = true;
+        let (cluster, group, events) = (self.cluster.clone(), self.group.clone(), self.events.clone());
+        tokio::task::spawn_local(async move {
+            let Ok(connection) = cluster.dial(coordinator).await else { return };
+            let connection = GroupConnection::new(connection, group, cluster.request_timeout());
+            // Who may not be told is told less.
+            if let Ok(members) = connection.members().await {
+                let _ = events.send((None, Event::Members(members))).await;
+            }
+        });
+    }
+
+    /// Leaves the group if others are in it: they go on at once. Whoever is alone keeps its place for a restart.
+    async fn leave(&mut self) {
+        if !self.lease.has_company() {
+            return;
+        }
+        self.lease.leave(Instant::now());
+        self.clock.set(None);
+        while let Some(action) = self.lease.poll_action() {
+            match action {
+                Action::Revoke { slots, .. } => self.lease.handle_revoked(Instant::now(), slots),
+                Action::Leave { member_id, .. } => {
+                    // On a connection of its own: a JoinGroup may hold up the other one.
+                    let left = async {
+                        let coordinator = self.coordinator.ok_or("the coordinator is not known")?;
+                        let connection = self.cluster.dial(coordinator).await.map_err(|error| error.to_string())?;
+                        let connection =
+                            GroupConnection::new(connection, self.group.clone(), self.cluster.request_timeout());
+                        connection.leave(&member_id, &self.instance_id).await.map_err(|error| error.to_string())
+                    };
+                    let left: Result<ErrorCode, String> =
+                        timeout(LEAVE_PATIENCE, left).await.unwrap_or_else(|_| Err("no answer in time".into()));
+                    match left {
+                        Ok(code) if code.is_none() => {
+                            info!(group = %self.group, "left the group: the other members take over at once");
+                        }
+                        Ok(code) => {
+                            info!(group = %self.group, %code, "the others take over once this member's session ends");
+                        }
+                        Err(error) => {
+                            info!(group = %self.group, error, "the others take over once this member's session ends");
+                        }
+                    }
+                }
+                _ => {}
+            }
         }
     }
 
@@ -266,6 +353,9 @@ impl Driver {
     }
 
     fn disconnect(&mut self, link: Link) {
+        if link == Link::Join {
+            self.pending = None;
+        }
         if let Some(task) = self.links.remove(&index(link)) {
             task.task.abort();
         }
@@ -285,7 +375,15 @@ impl Driver {
                 }
                 self.lease.handle_coordinator(now, answer);
             }
-            Event::Join { ticket, sent_at, answer } => self.lease.handle_join(now, ticket, sent_at, answer),
+            Event::Join { ticket, sent_at, answer } => {
+                self.pending = None;
+                self.lease.handle_join(now, ticket, sent_at, answer);
+            }
+            Event::Members(members) => {
+                if let Some(pending) = &mut self.pending {
+                    pending.others = members.into_iter().filter(|member| **member != *self.instance_id).collect();
+                }
+            }
             Event::Sync { ticket, sent_at, error_code, assignment } => {
                 self.lease.handle_sync(now, ticket, sent_at, error_code, &assignment);
             }
@@ -308,7 +406,7 @@ impl Driver {
         }
     }
 
-    fn command(&mut self, command: LeaseCommand) {
+    async fn command(&mut self, command: LeaseCommand) {
         match command {
             LeaseCommand::Commit { offsets, reply } => match self.lease.commit_credentials() {
                 Some(credentials) => {
@@ -319,6 +417,11 @@ impl Driver {
                 }
             },
             LeaseCommand::Revoked(slots) => self.lease.handle_revoked(Instant::now(), slots),
+            LeaseCommand::Leave(done) => {
+                self.leave().await;
+                // The flow may have given up waiting.
+                let _ = done.send(());
+            }
         }
     }
 }

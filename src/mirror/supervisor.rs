@@ -11,7 +11,7 @@ use tokio::{
     task::LocalSet,
 };
 use tokio_util::{either::Either, sync::CancellationToken};
-use tracing::{error, info, warn};
+use tracing::{error, info};
 
 use super::{
     flow::{Directory, Flow, FlowContext, FlowEnd, FlowError, FlowStatus, wall_ms},
@@ -166,15 +166,13 @@ impl Supervisor {
                         end.not_copied.into_iter().map(|(partition, why)| (format!("{name} {partition}"), why)),
                     );
                 }
-                Ok(Err(error)) => {
-                    error!(flow = %name, %error, "flow cannot run");
-                    failed.push((name, error.to_string()));
-                }
+                // It was logged when it happened.
+                Ok(Err(error)) => failed.push((name, error.to_string())),
                 Err(error) => failed.push(broken(name, &error)),
             }
         }
         progress.abort();
-        for status in &statuses {
+        for status in statuses.iter().filter(|status| status.borrow().began()) {
             log_sum(&status.borrow().report(wall_ms()));
         }
         drop(workers);
@@ -252,11 +250,12 @@ impl Ground {
                 Err(error) => error,
             };
             if self.until_caught_up || !error.may_pass() {
-                status.borrow_mut().set_state("cannot run");
+                error!(flow = %settings.name(), %error, "flow cannot run");
+                status.borrow_mut().end(&format!("cannot run: {error}"));
                 return Err(error);
             }
             error!(flow = %settings.name(), %error, again_s = FLOW_AGAIN.as_secs(), "flow cannot run, tried again");
-            status.borrow_mut().set_state("cannot run, tried again");
+            status.borrow_mut().end(&format!("cannot run: {error}; tried again"));
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return Ok(self.unstarted()),
@@ -267,11 +266,7 @@ impl Ground {
 
     /// The end of a flow that was stopped before it began.
     fn unstarted(&self) -> FlowEnd {
-        let mut end = FlowEnd::default();
-        if self.until_caught_up {
-            end.not_copied.push(("all partitions".to_owned(), "stopped before its clusters were reached".to_owned()));
-        }
-        end
+        FlowEnd::unstarted(self.until_caught_up, "stopped before its clusters were reached")
     }
 }
 
@@ -382,13 +377,6 @@ fn print_progress(report: &FlowReport, before: &Totals, interval: Duration) {
     let others = (now.stopped + now.other).saturating_sub(named);
     if others > 0 && named > 0 {
         info!(flow = %report.name, others, "not copying either");
-    }
-    if progress.lost_records > before.progress.lost_records {
-        warn!(
-            flow = %report.name,
-            records = progress.lost_records,
-            "records were gone at the source before they were copied"
-        );
     }
 }
 

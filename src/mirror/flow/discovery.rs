@@ -178,6 +178,19 @@ impl<'a> Discovery<'a> {
         }
     }
 
+    /// What to say where the target has too few brokers for the topics that would be created.
+    pub(super) fn too_many_replicas(&self) -> Option<String> {
+        let brokers = self.target.snapshot().brokers.len();
+        let (wanted, alias) = (self.settings.replication_factor, &self.settings.target.alias);
+        let too_many = usize::try_from(wanted).is_ok_and(|wanted| wanted > brokers);
+        too_many.then(|| {
+            format!(
+                "warning: replication.factor = {wanted}, but {alias} has {brokers} {}: it will refuse to create topics;                  set replication.factor to at most {brokers}, or to -1 for its default",
+                if brokers == 1 { "broker" } else { "brokers" }
+            )
+        })
+    }
+
     pub(super) fn refusal(&self, error: &ClientError) -> Refusal {
         let brokers = self.target.snapshot().brokers.len();
         let alias = &self.settings.target.alias;

@@ -7,6 +7,7 @@ mod anchors;
 mod discovery;
 mod leaders;
 mod running;
+mod status;
 
 use std::{
     cell::RefCell,
@@ -18,12 +19,12 @@ use std::{
 };
 
 use tokio::{
-    sync::{mpsc, watch},
+    sync::{mpsc, oneshot, watch},
     task::JoinSet,
     time::{Instant, timeout},
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use self::{
     anchors::Committer,
@@ -34,9 +35,9 @@ use self::{
 use super::{
     anchor::{Anchor, AnchorError, Shape},
     lease::{Lease, LeaseConfig, LeaseLost, lease_group},
-    lease_driver::{self},
-    partition::{PartitionSettings, PartitionState, StartAt, TargetNotEmpty},
-    report::{Behind, Command, CopyId, FlowReport, LeaseClock, PartitionReport, Report, Totals},
+    lease_driver::{self, LEAVE_PATIENCE, LeaseCommand},
+    partition::{PartitionSettings, StartAt, TargetNotEmpty},
+    report::{Command, LeaseClock, Report},
     runs::RunsTopic,
     settings::{ClusterSettings, FlowSettings, Isolation, LogAppendTime, OnTargetNotEmpty, StartOffset},
     shard::ShardConfig,
@@ -49,6 +50,7 @@ use crate::{
     topics::TopicChange,
     wall_clock,
 };
+pub(crate) use status::FlowStatus;
 
 /// After one cluster could not be reached, the other one may fail within this time to be named too.
 const SECOND_FAILURE: Duration = Duration::from_secs(1);
@@ -58,9 +60,6 @@ const EXPIRATION_ASSUMED: Duration = Duration::from_secs(3600);
 const EXPIRATION_SLACK: Duration = Duration::from_secs(900);
 /// Acknowledged bytes without a durable anchor after which a partition pauses.
 const TAIL_BYTES_FACTOR: u64 = 4;
-
-/// Partitions that a progress report names.
-const NOTABLE_MAX: usize = 5;
 
 /// Why a flow cannot start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -126,6 +125,17 @@ pub(crate) struct FlowEnd {
     pub(crate) deadline_missed: bool,
 }
 
+impl FlowEnd {
+    /// Of a flow that was stopped before it began.
+    pub(crate) fn unstarted(until_caught_up: bool, why: &str) -> Self {
+        let mut end = Self::default();
+        if until_caught_up {
+            end.not_copied.push(("all partitions".to_owned(), why.to_owned()));
+        }
+        end
+    }
+}
+
 /// What a flow needs of its process.
 pub(crate) struct FlowContext {
     pub(crate) instance_id: String,
@@ -150,93 +160,6 @@ pub(crate) struct Flow {
     source_cluster_id: String,
     target_cluster_id: String,
     status: Rc<RefCell<FlowStatus>>,
-}
-
-/// What people see.
-#[derive(Debug, Default)]
-pub(crate) struct FlowStatus {
-    name: String,
-    state: String,
-    partitions: BTreeMap<CopyId, (String, PartitionReport)>,
-    /// Partitions that have no place on the target.
-    missing: BTreeMap<String, PartitionState>,
-    /// Counters of partitions that were given up.
-    gone: super::partition::Progress,
-}
-
-impl FlowStatus {
-    /// Of a flow that has not reached its clusters yet.
-    pub(crate) fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), state: "reaching its clusters".into(), ..Self::default() }
-    }
-
-    /// What the flow itself is doing.
-    pub(crate) fn set_state(&mut self, state: &str) {
-        state.clone_into(&mut self.state);
-    }
-
-    /// Sums and the notable partitions. `wall_ms` is the time of day in milliseconds.
-    pub(crate) fn report(&self, wall_ms: i64) -> FlowReport {
-        let partitions = self.partitions.len() + self.missing.len();
-        let mut totals = Totals { partitions, progress: self.gone, ..Totals::default() };
-        // Those that stand first: somebody must act.
-        let (mut notable, mut waiting) = (Vec::new(), Vec::new());
-        let rows = self.partitions.values().map(|(name, row)| (name, &row.state)).chain(&self.missing);
-        for (name, state) in rows {
-            let (count, list) = match state {
-                PartitionState::Stopped(_) => (&mut totals.stopped, &mut notable),
-                state if !state.is_ordinary() => (&mut totals.other, &mut waiting),
-                PartitionState::CaughtUp => {
-                    totals.caught_up += 1;
-                    continue;
-                }
-                _ => continue,
-            };
-            *count += 1;
-            if list.len() < NOTABLE_MAX {
-                list.push((name.clone(), state.clone()));
-            }
-        }
-        notable.extend(waiting);
-        notable.truncate(NOTABLE_MAX);
-        let mut furthest: Vec<(&str, &PartitionReport)> = Vec::with_capacity(NOTABLE_MAX + 1);
-        for (name, row) in self.partitions.values() {
-            totals.lag += row.lag;
-            if row.lag > 0 && row.newest_timestamp >= 0 {
-                totals.lag_ms = totals.lag_ms.max(wall_ms - row.newest_timestamp);
-            }
-            add(&mut totals.progress, &row.progress);
-            if row.lag > 0 && row.state == PartitionState::Copying {
-                let at = furthest.partition_point(|(_, before)| before.lag >= row.lag);
-                if at < NOTABLE_MAX {
-                    furthest.insert(at, (name, row));
-                    furthest.truncate(NOTABLE_MAX);
-                }
-            }
-        }
-        let behind = |(name, row): (&str, &PartitionReport)| Behind {
-            partition: name.to_owned(),
-            lag: row.lag,
-            lag_ms: (row.newest_timestamp >= 0).then(|| wall_ms - row.newest_timestamp),
-        };
-        let furthest = furthest.into_iter().map(behind).collect();
-        FlowReport { name: self.name.clone(), state: self.state.clone(), totals, notable, furthest }
-    }
-}
-
-fn add(sum: &mut super::partition::Progress, one: &super::partition::Progress) {
-    sum.records += one.records;
-    sum.bytes_in += one.bytes_in;
-    sum.bytes_out += one.bytes_out;
-    sum.batches += one.batches;
-    sum.opened.merge(&one.opened);
-    sum.sealed_append_time.add(one.sealed_append_time.batches, one.sealed_append_time.bytes);
-    sum.empty_batches += one.empty_batches;
-    sum.control_batches += one.control_batches;
-    sum.aborted_records += one.aborted_records;
-    sum.lost_records += one.lost_records;
-    sum.already_there += one.already_there;
-    sum.bytes_in_vain += one.bytes_in_vain;
 }
 
 impl Flow {
@@ -269,7 +192,7 @@ impl Flow {
         for (alias, snapshot) in [(&settings.source.alias, &from), (&settings.target.alias, &to)] {
             discovery::publish(directory, alias.as_str(), snapshot);
         }
-        status.borrow_mut().state = "connected".into();
+        status.borrow_mut().set_state("connected");
         Ok(Self {
             name,
             source_cluster_id: from.cluster_id.clone().unwrap_or_default(),
@@ -291,7 +214,12 @@ impl Flow {
         let (found, changes) = discovery.look().await?;
         let runs = RunsTopic::new(self.target.clone(), self.settings.source.alias.as_str());
         let mut lines = Vec::new();
-        if self.target.snapshot().topic_id(runs.topic()).is_none() {
+        let creates_runs = self.target.snapshot().topic_id(runs.topic()).is_none();
+        let creates = creates_runs || changes.iter().any(|change| matches!(change, TopicChange::Create { .. }));
+        if let Some(warning) = discovery.too_many_replicas().filter(|_| creates) {
+            lines.push(warning);
+        }
+        if creates_runs {
             lines.push(format!("create topic {} partitions=1 cleanup.policy=compact", runs.topic().as_str()));
         }
         lines.extend(changes.iter().map(TopicChange::to_string));
@@ -306,7 +234,32 @@ impl Flow {
                 )),
             }
         }
+        if found.is_empty() {
+            lines.push(format!("nothing to copy: {}", self.no_topics()));
+        }
         Ok(lines)
+    }
+
+    /// Why there is nothing to copy.
+    fn no_topics(&self) -> String {
+        let (topics, source) = (&self.settings.topics, &self.settings.source.alias);
+        let list = |items: &[String]| items.join(", ");
+        format!(
+            "no topic of {source} matches topics = {} (topics.exclude = {})",
+            list(topics.include().items()),
+            list(topics.exclude().items())
+        )
+    }
+
+    /// Says so where there is nothing to copy.
+    fn warn_no_topics(&self, until_caught_up: bool) {
+        let why = self.no_topics();
+        let again = match self.settings.refresh_topics {
+            _ if until_caught_up => "it ends, nothing was copied".to_owned(),
+            Some(interval) => format!("they are looked for again every {} s", interval.as_secs()),
+            None => "they are looked for again at the next start (refresh.topics.enabled = false)".to_owned(),
+        };
+        warn!(flow = %self.name, "{why}; {again}");
     }
 
     /// Runs until `context.stop`, until caught up if asked for, or until the lease is lost for good.
@@ -316,10 +269,15 @@ impl Flow {
         let prepared = tokio::select! {
             biased;
             // Nothing is copied yet, so there is nothing to settle.
-            () = context.stop.cancelled() => return Ok(FlowEnd::default()),
+            () = context.stop.cancelled() => {
+                return Ok(FlowEnd::unstarted(context.until_caught_up, "stopped before anything was copied"));
+            }
             prepared = self.prepare(discovery, &runs) => prepared,
         };
         let (found, settings) = prepared?;
+        if found.topics.is_empty() {
+            self.warn_no_topics(context.until_caught_up);
+        }
         let lease_config = LeaseConfig::new(
             &lease_group(self.settings.source.alias.as_str(), self.settings.target.alias.as_str()),
             &context.instance_id,
@@ -333,12 +291,14 @@ impl Flow {
         let (events, lease_events) = mpsc::channel(64);
         let lease_stop = CancellationToken::new();
         let lease = Lease::new(lease_config, backoff::entropy(), Instant::now());
+        let status = self.status.clone();
         let driver = tokio::task::spawn_local(lease_driver::run(
             lease,
             self.target.clone(),
             clock.clone(),
             commands,
             events,
+            Box::new(move |lease| status.borrow_mut().set_lease(lease)),
             lease_stop.clone(),
         ));
         let (reports, mut incoming) = mpsc::channel(256);
@@ -364,13 +324,17 @@ impl Flow {
         ] {
             learning.spawn_local(leaders.clone().learn(cluster.clone(), settings.metadata_max_age));
         }
+        let leave = lease_commands.clone();
         let links = running::Links { shards, lease_commands, anchor_offers, source_leaders, target_leaders };
         let mut running = Running::new(&self, &context, discovery, runs, group, links, found);
         let ended = running.follow(lease_events, &mut incoming).await;
         if context.until_caught_up {
             running.log_held();
         }
-        let not_copied = running.not_copied();
+        let mut not_copied = running.not_copied();
+        if context.until_caught_up && context.stop.is_cancelled() {
+            not_copied.extend(running.interrupted());
+        }
         let deadline_missed = match &ended {
             // Somebody else may own everything already: nothing more is written.
             Err(FlowError::Lease(_)) => false,
@@ -378,7 +342,14 @@ impl Flow {
         };
         drop(running);
         // The committer ends when its offers do; its last commits go out before the lease's connections close.
-        let _ = timeout(Duration::from_secs(2), committer).await;
+        let committed = timeout(Duration::from_secs(2), committer).await.is_ok();
+        // With something in flight or not committed, others must wait for the end of the session, as after a crash.
+        if committed && !deadline_missed && ended.is_ok() {
+            let (done, left) = oneshot::channel();
+            if leave.send(LeaseCommand::Leave(done)).await.is_ok() {
+                let _ = timeout(LEAVE_PATIENCE, left).await;
+            }
+        }
         lease_stop.cancel();
         let _ = driver.await;
         ended?;

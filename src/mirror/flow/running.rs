@@ -14,10 +14,11 @@ use tokio::{
 use tracing::{error, info, warn};
 
 use super::{
-    Flow, FlowContext, FlowError,
+    Flow, FlowContext, FlowEnd, FlowError,
     anchors::committed_anchors,
     discovery::{Discovered, Discovery, Refusal, Renewed},
     leaders::Leaders,
+    status::add,
 };
 use crate::{
     mirror::{
@@ -26,7 +27,7 @@ use crate::{
         lease::{RevokeReason, SlotSet, slot_of},
         lease_driver::{LeaseCommand, LeaseEvent},
         partition::{PartitionSpec, PartitionState, StopReason},
-        report::{AnchorOffer, AnchorOutcome, Command, CopyId, Report},
+        report::{AnchorOffer, AnchorOutcome, Command, CopyId, PartitionReport, Report},
         runs::RunsTopic,
         settings::OnTargetRecreated,
     },
@@ -207,12 +208,32 @@ impl<'a> Running<'a> {
             .collect()
     }
 
+    /// Partitions that a stop kept from what `--until-caught-up` asks for.
+    pub(super) fn interrupted(&self) -> Vec<(String, String)> {
+        if !self.assigned_once {
+            return FlowEnd::unstarted(true, "stopped before anything was copied").not_copied;
+        }
+        let status = self.flow.status.borrow();
+        let mut behind = Vec::new();
+        for (id, copy) in &self.copies {
+            let why = match status.partitions.get(id) {
+                Some((_, row)) if row.reached_goal || matches!(row.state, PartitionState::Stopped(_)) => continue,
+                Some((_, row)) if row.lag > 0 => format!("stopped by a signal, {} records behind", row.lag),
+                _ => "stopped by a signal before it was located".to_owned(),
+            };
+            behind.push((copy.source.to_string(), why));
+        }
+        behind
+    }
+
     async fn report(&mut self, report: Report) {
         match report {
             Report::Partitions(rows) => {
                 let mut status = self.flow.status.borrow_mut();
                 for (id, row) in rows {
                     if let Some(copy) = self.copies.get(&id) {
+                        let before = status.partitions.get(&id).map(|(_, row)| row);
+                        log_losses(&self.flow.name, &copy.source, before, &row);
                         status.partitions.insert(id, (copy.source.to_string(), row));
                     }
                 }
@@ -243,11 +264,17 @@ impl<'a> Running<'a> {
         match found {
             Ok(found) => {
                 let former = std::mem::replace(&mut self.topics, found.topics);
+                if self.topics.is_empty() && !former.is_empty() {
+                    self.flow.warn_no_topics(false);
+                }
                 self.tell_limits(&former).await;
                 self.refusals = found.refusals;
                 self.follow_leaders();
                 let owned = self.owned;
                 self.assign(owned, true).await;
+                if self.assigned_once {
+                    self.show_state();
+                }
             }
             Err(error) => warn!(flow = %self.flow.name, %error, "topics could not be looked for"),
         }
@@ -278,9 +305,15 @@ impl<'a> Running<'a> {
 
     async fn own(&mut self, slots: SlotSet) {
         self.owned = self.owned.union(&slots);
-        "copying".clone_into(&mut self.flow.status.borrow_mut().state);
+        self.show_state();
+        self.flow.status.borrow_mut().began = true;
         self.assign(slots, false).await;
         self.assigned_once = true;
+    }
+
+    fn show_state(&self) {
+        let state = if self.topics.is_empty() { "no topics to copy" } else { "copying" };
+        self.flow.status.borrow_mut().set_state(state);
     }
 
     /// Gives every partition of these slots that nobody copies yet to a worker.
@@ -410,7 +443,7 @@ impl<'a> Running<'a> {
         self.show_missing();
         let going: Vec<CopyId> =
             self.copies.iter().filter(|(_, copy)| slots.contains(copy.slot)).map(|(id, _)| *id).collect();
-        warn!(flow = %self.flow.name, partitions = going.len(), ?why, "partitions given up");
+        warn!(flow = %self.flow.name, partitions = going.len(), %why, "partitions given up");
         let patience = if why == RevokeReason::Lost { Duration::from_millis(200) } else { DRAIN_PATIENCE };
         self.give_up(&going, patience, reports).await;
         let _ = self.lease_commands.send(LeaseCommand::Revoked(slots)).await;
@@ -468,7 +501,7 @@ impl<'a> Running<'a> {
             self.copies.remove(id);
             let mut status = self.flow.status.borrow_mut();
             if let Some((_, row)) = status.partitions.remove(id) {
-                super::add(&mut status.gone, &row.progress);
+                add(&mut status.gone, &row.progress);
             }
         }
         all
@@ -476,7 +509,7 @@ impl<'a> Running<'a> {
 
     /// Ends in order: stop fetching, let what is in flight settle, make last anchors durable.
     pub(super) async fn drain(&mut self, reports: &mut mpsc::Receiver<Report>) -> bool {
-        "stopping".clone_into(&mut self.flow.status.borrow_mut().state);
+        self.flow.status.borrow_mut().end("stopping");
         let all: Vec<CopyId> = self.copies.keys().copied().collect();
         let settled = self.give_up(&all, DRAIN_PATIENCE, reports).await;
         info!(flow = %self.flow.name, partitions = all.len(), settled, "drained");
@@ -484,6 +517,81 @@ impl<'a> Running<'a> {
     }
 }
 
+/// Names what retention took before it was copied.
+fn log_losses(flow: &str, source: &TopicPartition, before: Option<&PartitionReport>, row: &PartitionReport) {
+    let (known, counted) = before.map_or((0, 0), |row| (row.losses.len(), row.progress.lost_records));
+    let (topic, partition) = (source.topic.as_str(), source.partition.0);
+    let text = "records were gone at the source before they were copied";
+    for lost in row.losses.iter().skip(known) {
+        let (from, to) = (lost.from, lost.to - 1);
+        warn!(flow, topic, partition, from, to, records = lost.to - lost.from, "{text}");
+    }
+    // Only the first ones are remembered one by one.
+    if row.losses.len() == known && row.progress.lost_records > counted {
+        warn!(flow, topic, partition, records = row.progress.lost_records - counted, "more {text}");
+    }
+}
+
 fn unreadable(error: &AnchorError) -> StopReason {
     StopReason::PositionUnknown { why: format!("its anchor cannot be read: {error}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::mirror::partition::{Lost, Progress};
+
+    /// What is logged, as text.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn row(losses: &[(i64, i64)], lost_records: u64) -> PartitionReport {
+        PartitionReport {
+            state: PartitionState::Copying,
+            source_next: 0,
+            lag: 0,
+            newest_timestamp: -1,
+            progress: Progress { lost_records, ..Progress::default() },
+            losses: losses.iter().map(|(from, to)| Lost { from: *from, to: *to }).collect(),
+            reached_goal: false,
+        }
+    }
+
+    fn said(before: Option<&PartitionReport>, now: &PartitionReport) -> String {
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber =
+            tracing_subscriber::fmt().without_time().with_ansi(false).with_writer(move || writer.clone()).finish();
+        let source = TopicPartition::new("orders", 3);
+        tracing::subscriber::with_default(subscriber, || log_losses("A->B", &source, before, now));
+        let bytes = log.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn each_loss_is_named_once_with_its_partition_and_offsets() {
+        let first = row(&[(10, 15)], 5);
+        let text = said(None, &first);
+        for part in ["WARN", "topic=\"orders\"", "partition=3", "from=10", "to=14", "records=5"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert_eq!(said(Some(&first), &first), "");
+        let second = said(Some(&first), &row(&[(10, 15), (20, 30)], 15));
+        assert!(second.contains("from=20") && !second.contains("from=10"), "{second}");
+        let uncounted = said(Some(&first), &row(&[(10, 15)], 105));
+        assert!(uncounted.contains("records=100") && uncounted.contains("more records"), "{uncounted}");
+    }
 }

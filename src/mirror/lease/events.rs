@@ -106,6 +106,16 @@ impl LeaseConfig {
         &self.instance_id
     }
 
+    /// After this silence the coordinator drops a member.
+    pub fn session_timeout(&self) -> Duration {
+        self.session_timeout
+    }
+
+    /// How long a rebalance waits for members that do not rejoin.
+    pub fn rebalance_timeout(&self) -> Duration {
+        self.rebalance_timeout
+    }
+
     /// How long before the end of the session timeout produce requests stop: a tenth of it, at least 500 ms. It covers
     /// clocks that run at different speeds and the time between asking [`Lease::proof_until`](super::Lease::proof_until)
     /// and writing to the socket.
@@ -224,6 +234,15 @@ pub enum RevokeReason {
     Moved,
     /// Membership was lost: they may be somebody else's already. Drop what is in flight, commit nothing, confirm at once.
     Lost,
+}
+
+impl std::fmt::Display for RevokeReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Moved => "another process takes them over",
+            Self::Lost => "the membership was lost, another process may have them already",
+        })
+    }
 }
 
 /// Answer to [`Action::FindCoordinator`].

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::os_error::Reason;
+use crate::wall_clock::Utc;
 
 /// Longest file read here, in bytes; what is longer is not ours.
 const FILE_BYTES_MAX: u64 = 4096;
@@ -37,7 +38,7 @@ pub enum LockError {
     Held {
         /// The lock file.
         path: PathBuf,
-        /// What the holder wrote into it, usually `pid 123, started 1700000000 (unix seconds)`.
+        /// What the holder wrote into it, usually `pid 123, started 2023-11-14 22:13:20 UTC`.
         holder: String,
     },
     /// The directory or a file in it cannot be made, read or written.
@@ -106,7 +107,7 @@ impl StateLock {
             }
             Err(error) => return Err(unusable("lock")(error.into())),
         }
-        let text = format!("pid {}, started {started_unix_s} (unix seconds)\n", std::process::id());
+        let text = format!("pid {}, started {}\n", std::process::id(), Utc { unix_s: started_unix_s });
         file.set_len(0).map_err(unusable("write"))?;
         file.rewind().map_err(unusable("write"))?;
         file.write_all(text.as_bytes()).map_err(unusable("write"))?;
@@ -185,7 +186,7 @@ mod tests {
         let lock = StateLock::acquire(&state, "a.b", 1_700_000_000).unwrap();
         assert_eq!(lock.path(), state.join("a.b.lock"));
         let text = StateLock::acquire(&state, "a.b", 1).unwrap_err().to_string();
-        let holder = format!("(pid {}, started 1700000000 (unix seconds))", std::process::id());
+        let holder = format!("(pid {}, started 2023-11-14 22:13:20 UTC)", std::process::id());
         assert!(
             text.contains(&holder) && text.contains("a.b.lock") && text.contains("its own state directory"),
             "{text}"
@@ -194,7 +195,7 @@ mod tests {
         drop(lock);
         let again = StateLock::acquire(&state, "a.b", 2).unwrap();
         let written = std::fs::read_to_string(again.path()).unwrap();
-        assert_eq!(written, format!("pid {}, started 2 (unix seconds)\n", std::process::id()));
+        assert_eq!(written, format!("pid {}, started 1970-01-01 00:00:02 UTC\n", std::process::id()));
     }
 
     #[test]

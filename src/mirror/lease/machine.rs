@@ -187,8 +187,9 @@ impl Lease {
         self.advance(now);
     }
 
-    /// Leaves for good: revokes all slots, sends LeaveGroup, ends with [`LeaseLost::Left`]. For a worker that is removed;
-    /// at an ordinary stop just drop the machine, so that a restart takes over in milliseconds.
+    /// Leaves for good: revokes all slots, sends LeaveGroup, ends with [`LeaseLost::Left`]. For a worker that is removed, or
+    /// stops where [others](Self::has_company) can take over; else just drop the machine, so that a restart takes over in
+    /// milliseconds.
     pub fn leave(&mut self, now: Instant) {
         self.leaving = true;
         self.advance(now);
@@ -237,6 +238,13 @@ impl Lease {
     /// Slots held: owned and not yet confirmed as revoked.
     pub fn slots(&self) -> SlotSet {
         self.held
+    }
+
+    /// Whether others are in the group, as far as is known, who would go on at once if we left: part of the slots is not
+    /// ours, or the group is dealing anew.
+    pub fn has_company(&self) -> bool {
+        let alone = matches!(self.membership, Membership::Settled) && self.assigned == SlotSet::ALL;
+        self.generation.is_some() && !alone && !matches!(self.membership, Membership::Over(_))
     }
 
     /// What the lease is doing.

@@ -364,3 +364,25 @@ fn settings_are_checked() {
     assert_eq!(new(30).unwrap().margin(), Duration::from_secs(3));
     assert_eq!(lease_group("a", "b"), "__towpath.a.b");
 }
+
+#[test]
+fn only_a_worker_that_is_surely_alone_has_no_company() {
+    let mut bench = Bench::new();
+    assert!(!bench.lease.has_company(), "not in the group yet");
+    bench.find(1);
+    bench.answer_join(Bench::joined(1, "m1", true));
+    bench.answer_sync(0, None);
+    bench.answer_heartbeat(0);
+    assert!(!bench.lease.has_company());
+    bench.beat(27);
+    assert!(bench.lease.has_company(), "somebody joins or leaves");
+    bench.answer_join(Bench::joined(2, "m1", false));
+    bench.answer_sync(0, Some(Assignment::new("m1", every(2, 0)).encode()));
+    assert!(bench.lease.has_company(), "somebody else has the other half");
+    bench.lease.handle_revoked(bench.now, every(2, 1));
+    bench.lease.leave(bench.now);
+    bench.poll();
+    bench.lease.handle_revoked(bench.now, every(2, 0));
+    assert!(matches!(bench.poll()[..], [Action::Leave { .. }, Action::Stop(LeaseLost::Left { .. })]));
+    assert!(!bench.lease.has_company());
+}
