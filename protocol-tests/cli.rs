@@ -138,7 +138,7 @@ fn keys_without_effect_are_noted_and_nothing_more() {
     assert_eq!(outcome.code, Some(0), "{outcome}");
     assert_says(
         &outcome.stderr,
-        &["mm2.properties:6: tasks.max: ", "mm2.properties:7: A->B.topcis: ", "did you mean topics?"],
+        &["mm2.properties:6: tasks.max: ", "mm2.properties:7: A->B.topcis: ", "did you mean A->B.topics?"],
     );
     assert_says(&outcome.stdout, &["A->B"]);
 }
@@ -231,6 +231,18 @@ fn without_an_end_it_goes_on_trying_and_says_so() {
 
     let outcome = running.wait(AT_ONCE);
     assert_eq!(outcome.code, Some(0), "{outcome}");
+}
+
+#[test]
+fn a_terminal_that_closes_ends_it_in_order() {
+    let dir = directory(peer(drop), "");
+    let mut running = towpath(&["run", "mm2.properties"], dir.path());
+    running.wait_for_line("cluster cannot be reached yet", AT_ONCE);
+    running.hang_up();
+    let outcome = running.wait(AT_ONCE);
+    assert_eq!(outcome.code, Some(0), "{outcome}");
+    assert_says(&outcome.stderr, &["stopping: "]);
+    assert!(!outcome.stderr.contains("copied in all"), "it never ran: {outcome}");
 }
 
 #[test]

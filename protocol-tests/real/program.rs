@@ -143,6 +143,11 @@ impl Running {
         self.signal(rustix::process::Signal::TERM);
     }
 
+    /// SIGHUP, as a terminal that closes sends it.
+    pub(crate) fn hang_up(&self) {
+        self.signal(rustix::process::Signal::HUP);
+    }
+
     /// SIGSTOP and SIGCONT, as a suspended machine would do.
     pub(crate) fn pause(&self) {
         self.signal(rustix::process::Signal::STOP);

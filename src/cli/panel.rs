@@ -10,8 +10,12 @@ use tokio::time::Instant;
 
 use crate::mirror::{FlowReport, partition::PartitionState};
 
-/// Lines for partitions below the flows.
+/// Lines for reasons and partitions below the flows.
 const PARTITION_LINES: u16 = 6;
+/// Room for a flow's state; what is longer stands below in full.
+const STATE_WIDTH: usize = 14;
+/// Longer names of flows are cut.
+const NAME_WIDTH_MAX: usize = 32;
 /// Rates are taken over about this many seconds, so that they can be read.
 const SMOOTH_S: f64 = 3.0;
 
@@ -51,16 +55,23 @@ impl Panel {
         u16::try_from(flows).unwrap_or(u16::MAX).saturating_add(2 + PARTITION_LINES)
     }
 
-    /// The whole panel.
-    pub(super) fn text(&mut self, reports: &[FlowReport], now: Instant) -> Text<'static> {
+    /// The whole panel, for a screen of so many columns.
+    pub(super) fn text(&mut self, reports: &[FlowReport], now: Instant, width: u16) -> Text<'static> {
+        let width = usize::from(width);
         let seconds = now.saturating_duration_since(self.at).as_secs_f64();
         self.at = now;
         self.flows.resize(reports.len(), Rates::default());
-        let width = reports.iter().map(|report| report.name.chars().count()).max().unwrap_or(0).max("flow".len());
-        let heading = format!(
-            "{:<width$}  {:<12} {:>10} {:>9} {:>12} {:>9} {:>12} {:>8} {:>7}",
-            "flow", "state", "partitions", "caught up", "records/s", "MB/s", "behind", "behind s", "sealed"
-        );
+        let longest = reports.iter().map(|report| report.name.chars().count()).max().unwrap_or(0);
+        let name_width = longest.clamp("flow".len(), NAME_WIDTH_MAX);
+        let columns = columns(width.saturating_sub(name_width + 2 + STATE_WIDTH));
+        let row = |name: &str, state: &str, cells: &[String; COLUMNS.len()]| {
+            let mut text = format!("{:<name_width$}  {:<STATE_WIDTH$}", cut(name, name_width), state);
+            for (column, cell) in COLUMNS.iter().zip(cells).filter(|(column, _)| columns.contains(&column.heading)) {
+                text.push_str(&format!(" {cell:>width$}", width = column.width));
+            }
+            text
+        };
+        let heading = row("flow", "state", &COLUMNS.map(|column| column.heading.to_owned()));
         let mut lines = vec![
             Line::styled("─".repeat(heading.chars().count()), Style::new().fg(Color::DarkGray)),
             Line::styled(heading, Style::new().add_modifier(Modifier::BOLD)),
@@ -68,47 +79,139 @@ impl Panel {
         for (report, rates) in reports.iter().zip(&mut self.flows) {
             let (totals, progress) = (&report.totals, &report.totals.progress);
             rates.step(progress.records, progress.bytes_in, seconds);
-            lines.push(Line::raw(format!(
-                "{:<width$}  {:<12} {:>10} {:>9} {:>12} {:>9.1} {:>12} {:>8} {:>7}",
-                report.name,
-                report.state,
-                totals.partitions,
-                totals.caught_up,
+            let cells = [
+                totals.partitions.to_string(),
+                totals.caught_up.to_string(),
                 grouped(rates.records),
-                rates.bytes / 1e6,
+                format!("{:.1}", rates.bytes / 1e6),
                 grouped(totals.lag),
                 seconds_of((progress.records > 0).then_some(totals.lag_ms)),
                 report.sealed_share(),
-            )));
+            ];
+            lines.push(Line::raw(row(&report.name, &short(&report.state), &cells)));
         }
-        let room = usize::from(PARTITION_LINES);
+        let mut room = usize::from(PARTITION_LINES);
         let several = reports.len() > 1;
-        let mut partitions: Vec<_> = reports.iter().flat_map(|report| notable(report, several)).collect();
-        partitions.extend(reports.iter().flat_map(|report| furthest(report, several)));
-        partitions.truncate(room);
-        lines.extend(partitions);
+        for report in reports.iter().filter(|report| short(&report.state) != report.state) {
+            let colour = if report.state.starts_with("cannot run") { Color::Red } else { Color::Yellow };
+            add(&mut lines, &mut room, wrapped(&report.name, &report.state, colour, width));
+        }
+        for report in reports {
+            notable(report, several, width, &mut lines, &mut room);
+        }
+        for line in reports.iter().flat_map(|report| furthest(report, several)) {
+            add(&mut lines, &mut room, vec![line]);
+        }
         Text::from(lines)
     }
 }
 
-/// Partitions whose state is not ordinary: somebody may have to act.
-fn notable(report: &FlowReport, several: bool) -> Vec<Line<'static>> {
-    let mut lines: Vec<_> = report
-        .notable
-        .iter()
-        .map(|(partition, state)| {
-            let colour = if matches!(state, PartitionState::Stopped(_)) { Color::Red } else { Color::Yellow };
-            Line::from(vec![
-                Span::raw(format!("  {}  ", label(report, partition, several))),
-                Span::styled(state.to_string(), Style::new().fg(colour)),
-            ])
-        })
-        .collect();
-    let others = (report.totals.stopped + report.totals.other).saturating_sub(report.notable.len());
-    if others > 0 {
-        lines.push(Line::raw(format!("  and {others} others of {} that are not copying", report.name)));
+/// A column of numbers.
+struct Column {
+    heading: &'static str,
+    width: usize,
+    /// Those with the highest are left out first where the screen is narrow.
+    rank: u8,
+}
+
+const COLUMNS: [Column; 7] = [
+    Column { heading: "partitions", width: 10, rank: 6 },
+    Column { heading: "caught up", width: 9, rank: 5 },
+    Column { heading: "records/s", width: 12, rank: 1 },
+    Column { heading: "MB/s", width: 7, rank: 3 },
+    Column { heading: "behind", width: 12, rank: 0 },
+    Column { heading: "behind s", width: 8, rank: 2 },
+    Column { heading: "sealed", width: 6, rank: 4 },
+];
+
+/// Headings of the columns that fit into so much room.
+fn columns(mut room: usize) -> Vec<&'static str> {
+    let mut by_rank: Vec<&Column> = COLUMNS.iter().collect();
+    by_rank.sort_by_key(|column| column.rank);
+    let mut fitting = Vec::new();
+    for column in by_rank {
+        let Some(left) = room.checked_sub(column.width + 1) else { break };
+        room = left;
+        fitting.push(column.heading);
     }
-    lines
+    fitting
+}
+
+/// The beginning of a state, in whole words, as far as its column goes.
+fn short(state: &str) -> String {
+    let head = state.split(':').next().unwrap_or_default();
+    let mut short = String::new();
+    for word in head.split_whitespace() {
+        let longer = if short.is_empty() { word.to_owned() } else { format!("{short} {word}") };
+        if longer.chars().count() > STATE_WIDTH {
+            break;
+        }
+        short = longer;
+    }
+    if short.is_empty() { cut(head, STATE_WIDTH) } else { short }
+}
+
+fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+}
+
+/// Adds what belongs together if it fits; says whether it did. The first of all is shown as far as there is room.
+fn add(lines: &mut Vec<Line<'static>>, room: &mut usize, mut more: Vec<Line<'static>>) -> bool {
+    if *room == usize::from(PARTITION_LINES) {
+        more.truncate(*room);
+    }
+    let fits = more.len() <= *room;
+    if fits {
+        *room -= more.len();
+        lines.extend(more);
+    }
+    fits
+}
+
+/// A name and what is said of it, in as many lines as that takes.
+fn wrapped(name: &str, text: &str, colour: Color, width: usize) -> Vec<Line<'static>> {
+    const INDENT: &str = "      ";
+    let style = Style::new().fg(colour);
+    let width = width.max(40);
+    let mut lines = vec![(format!("  {name}  "), String::new())];
+    for word in text.split(' ') {
+        let (before, said) = lines.last_mut().expect("it begins with one");
+        let taken = before.chars().count() + said.chars().count();
+        let is_first = said.is_empty();
+        if taken + usize::from(!is_first) + word.chars().count() > width && !(is_first && before == INDENT) {
+            lines.push((INDENT.to_owned(), word.to_owned()));
+        } else {
+            if !is_first {
+                said.push(' ');
+            }
+            said.push_str(word);
+        }
+    }
+    lines.into_iter().map(|(before, said)| Line::from(vec![Span::raw(before), Span::styled(said, style)])).collect()
+}
+
+/// Partitions whose state is not ordinary: somebody may have to act.
+fn notable(report: &FlowReport, several: bool, width: usize, lines: &mut Vec<Line<'static>>, room: &mut usize) {
+    let all = report.totals.stopped + report.totals.other;
+    let mut shown = 0;
+    for (partition, state) in &report.notable {
+        let colour = if matches!(state, PartitionState::Stopped(_)) { Color::Red } else { Color::Yellow };
+        let said = wrapped(&label(report, partition, several), &state.to_string(), colour, width);
+        // One line is kept for those that are not named.
+        let rest = usize::from(shown + 1 < all);
+        if shown > 0 && said.len() + rest > *room || !add(lines, room, said) {
+            break;
+        }
+        shown += 1;
+    }
+    let others = all.saturating_sub(shown);
+    if others > 0 {
+        let text = format!("  and {others} others of {} that are not copying", report.name);
+        add(lines, room, vec![Line::raw(text)]);
+    }
 }
 
 fn furthest(report: &FlowReport, several: bool) -> Vec<Line<'static>> {
@@ -185,7 +288,11 @@ mod tests {
     }
 
     fn shown(panel: &mut Panel, report: FlowReport, now: Instant) -> Vec<String> {
-        panel.text(&[report], now).lines.iter().map(ToString::to_string).collect()
+        shown_at(panel, report, now, 120)
+    }
+
+    fn shown_at(panel: &mut Panel, report: FlowReport, now: Instant, width: u16) -> Vec<String> {
+        panel.text(&[report], now, width).lines.iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -203,6 +310,44 @@ mod tests {
         assert!(lines[3].contains("orders-3") && lines[3].contains("no leader"), "{lines:?}");
         assert_eq!(lines[4], "  orders-1  1 000 records, - s behind");
         assert!(lines.len() <= usize::from(Panel::height(1)));
+    }
+
+    #[test]
+    fn a_long_state_does_not_shift_columns_and_is_told_in_full_below() {
+        let start = Instant::now();
+        let refused = "cannot run: cannot connect to b1.example.org:9092: Connection refused; tried again";
+        for state in ["copying", "reaching its clusters", "no topics to copy", refused] {
+            let report = FlowReport { state: state.into(), notable: Vec::new(), ..report(0, 0) };
+            let lines = shown(&mut Panel::new(start), report, start);
+            let ends = |line: &str| line.chars().count();
+            assert_eq!(ends(&lines[1]), ends(&lines[2]), "{lines:?}");
+            assert_eq!(lines[0].chars().count(), ends(&lines[1]));
+            let told = lines[2].contains(&format!(" {state} ")) || lines[3] == format!("  A->B  {state}");
+            assert!(told, "{lines:?}");
+        }
+        assert_eq!(short(refused), "cannot run");
+        assert_eq!(short("lease joining: waits for other members, at most 90 s"), "lease joining");
+    }
+
+    #[test]
+    fn at_80_columns_what_matters_is_there_and_nothing_is_cut() {
+        let start = Instant::now();
+        let why = "cannot connect to broker-1.target.example.org:9092: Connection refused".to_owned();
+        let mut report = report(0, 0);
+        report.name = "source->target".into();
+        report.notable =
+            vec![("orders-with-a-long-name-3".into(), PartitionState::AwaitingTarget { why: why.clone() })];
+        report.totals.other = 3;
+        let lines = shown_at(&mut Panel::new(start), report, start, 80);
+        assert!(lines.iter().all(|line| line.chars().count() <= 80), "{lines:#?}");
+        for heading in ["state", "records/s", "MB/s", "behind", "behind s", "sealed"] {
+            assert!(lines[1].contains(heading), "{lines:#?}");
+        }
+        assert!(lines[2].contains("1 234 567") && lines[2].contains("100 %"), "{lines:#?}");
+        let words: Vec<_> = lines[3..].iter().flat_map(|line| line.split_whitespace()).collect();
+        assert!(words.join(" ").contains(&why), "{lines:#?}");
+        assert!(words.join(" ").contains("and 2 others"), "{lines:#?}");
+        assert!(lines.len() <= usize::from(Panel::height(1)), "{lines:#?}");
     }
 
     #[test]

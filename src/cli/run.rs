@@ -58,11 +58,11 @@ pub(super) fn run(arguments: &RunArguments, screen: bool) -> Exit {
             stop_with_stdin(stop.clone());
         }
         // Before anything is locked or opened: a stop in the first moment is orderly too.
-        match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
-            (Ok(terminate), Ok(interrupt)) => {
-                tokio::task::spawn_local(listen(stop, terminate, interrupt));
+        match signals() {
+            Ok(signals) => {
+                tokio::task::spawn_local(listen(stop, signals));
             }
-            (Err(error), _) | (_, Err(error)) => {
+            Err(error) => {
                 warn!(error = %Reason(&error), "signals cannot be watched; only kill -9 ends this process before it is done");
             }
         }
@@ -133,12 +133,38 @@ fn stop_with_stdin(stop: CancellationToken) {
     });
 }
 
-/// The first SIGTERM or SIGINT drains, the second ends at once.
-async fn listen(stop: CancellationToken, mut terminate: Signal, mut interrupt: Signal) {
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Option<Signal>,
+}
+
+fn signals() -> std::io::Result<Signals> {
+    // Whoever starts us with SIGHUP ignored, as `nohup` does, wants us to outlive the terminal.
+    let hangup = if ignores_hangup() { None } else { Some(signal(SignalKind::hangup())?) };
+    Ok(Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())?, hangup })
+}
+
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
+}
+
+/// The first SIGTERM, SIGINT or SIGHUP drains, the second ends at once.
+async fn listen(stop: CancellationToken, mut signals: Signals) {
+    let mut hangup = signals.hangup;
     for round in 0.. {
+        let hung_up = async {
+            match &mut hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+            _ = signals.terminate.recv() => {}
+            _ = signals.interrupt.recv() => {}
+            _ = hung_up => {}
         }
         if round == 0 {
             info!("stopping: what is in flight settles, then the last anchors; a second signal ends at once");

@@ -70,8 +70,9 @@ pub(super) fn show(flows: usize) -> Option<(Shown, Watcher)> {
     *screen() = Some(terminal);
     let mut panel = Panel::new(Instant::now());
     let tell = Box::new(move |reports: &[_]| {
-        let text = panel.text(reports, Instant::now());
         if let Some(terminal) = screen().as_mut() {
+            let width = terminal.size().map_or(LEAST.width, |size| size.width);
+            let text = panel.text(reports, Instant::now(), width);
             let _ = terminal.draw(|frame| frame.render_widget(text, frame.area()));
         }
     });

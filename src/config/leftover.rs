@@ -56,8 +56,9 @@ impl File<'_> {
         }
         let name = rest.split_at(target.as_str().len() + 1).1;
         let (space, group, local) = client(name);
+        let before = &format!("{source}->{target}.{space}");
         if space.is_empty() {
-            return mirror(local);
+            return mirror(before, local);
         }
         let data =
             keys::USED.iter().any(|key| key.name == local && matches!(key.place, Place::Producer | Place::Connection));
@@ -66,11 +67,12 @@ impl File<'_> {
                 "in MirrorMaker this reaches only the producer of offset syncs, which are not written yet; for the records write {source}->{target}.producer.override.{local} or {target}.producer.{local}"
             );
         }
-        client_setting(group, local)
+        client_setting(before, group, local)
     }
 
     fn cluster(&self, alias: &ClusterAlias, name: &str) -> String {
         let (space, group, local) = client(name);
+        let before = &format!("{alias}.{space}");
         if !space.is_empty() {
             let reads = self.pairs.iter().any(|pair| pair.source == *alias);
             let writes = self.pairs.iter().any(|pair| pair.target == *alias);
@@ -81,7 +83,7 @@ impl File<'_> {
                 Group::Producer if keys::is_used(local) && !writes => {
                     format!("no enabled flow writes to {alias}")
                 }
-                _ => client_setting(group, local),
+                _ => client_setting(before, group, local),
             };
         }
         let with_flow =
@@ -91,13 +93,16 @@ impl File<'_> {
             let flow = pair.map_or_else(|| "A->B".to_owned(), |pair| format!("{}->{}", pair.source, pair.target));
             return format!("has no effect with a cluster, in MirrorMaker neither; write {flow}.{name}");
         }
-        mirror(name)
+        mirror(before, name)
     }
 
     fn top(&self, key: &str) -> String {
         let (space, group, local) = client(key);
+        if self.pairs.is_empty() && keys::is_used(local) {
+            return "no enabled flow would read it".to_owned();
+        }
         if !space.is_empty() {
-            return if keys::is_used(local) { wrong_place(local) } else { client_setting(group, local) };
+            return if keys::is_used(local) { wrong_place(local) } else { client_setting(space, group, local) };
         }
         if let Some((alias, name)) = key.split_once('.')
             && !Group::Mirror.knows(key)
@@ -106,7 +111,7 @@ impl File<'_> {
             let aliases: Vec<&str> = self.clusters.iter().map(ClusterAlias::as_str).collect();
             return format!("unknown: {alias} is not in clusters ({})", aliases.join(", "));
         }
-        mirror(key)
+        mirror("", key)
     }
 }
 
@@ -146,19 +151,27 @@ fn client(name: &str) -> (&str, Group, &str) {
     ("", Group::Mirror, name)
 }
 
-fn client_setting(group: Group, name: &str) -> String {
-    if group.knows(name) { known(name) } else { unknown(name, group.names()) }
+/// `before` is what stands before the name in the file.
+fn client_setting(before: &str, group: Group, name: &str) -> String {
+    if group.knows(name) { known(name) } else { unknown(before, name, group.names()) }
 }
 
-fn mirror(name: &str) -> String {
+fn mirror(before: &str, name: &str) -> String {
     if keys::is_used(name) {
         return wrong_place(name);
     }
     if Group::Mirror.knows(name) {
         return known(name);
     }
+    for (group, word) in [(Group::Producer, "producer"), (Group::Consumer, "consumer"), (Group::Admin, "admin client")]
+    {
+        if group.knows(name) {
+            let text = format!("a setting of Kafka's {word}, not used here");
+            return remark(name).map_or_else(|| text.clone(), |remark| format!("{text} ({remark})"));
+        }
+    }
     let used = keys::USED.iter().map(|key| key.name);
-    unknown(name, Group::Mirror.names().chain(used))
+    unknown(before, name, Group::Mirror.names().chain(used))
 }
 
 fn known(name: &str) -> String {
@@ -169,12 +182,12 @@ fn known(name: &str) -> String {
 /// MirrorMaker users have always written these, and they have never worked.
 const NEVER_VALID: [(&str, &str); 2] = [("topics.whitelist", "topics"), ("groups.whitelist", "groups")];
 
-fn unknown(name: &str, names: impl Iterator<Item = &'static str>) -> String {
+fn unknown(before: &str, name: &str, names: impl Iterator<Item = &'static str>) -> String {
     let near =
         NEVER_VALID.iter().find(|(never, _)| *never == name).map(|(_, right)| *right).or_else(|| nearest(name, names));
     near.map_or_else(
         || "unknown, so it has no effect".to_owned(),
-        |near| format!("unknown, so it has no effect; did you mean {near}?"),
+        |near| format!("unknown, so it has no effect; did you mean {before}{near}?"),
     )
 }
 

@@ -183,6 +183,10 @@ fn a_file_that_enables_nothing_is_refused() {
     let lines = bad("clusters = A, B\nA.bootstrap.servers = a:1\nB.bootstrap.servers = b:1\n");
     assert_eq!(lines.len(), 1);
     assert!(lines[0].contains("no flow is enabled") && lines[0].contains("A->B.enabled = true"));
+    let unread = load_text("clusters = A, B\nA.bootstrap.servers = a:1\nB.bootstrap.servers = b:1\ntopics = x\n");
+    let unread: Vec<String> = unread.expect_err("no flow").notes().iter().map(ToString::to_string).collect();
+    let said = unread.iter().any(|note| note.contains(":4: topics: no enabled flow would read it"));
+    assert!(said && !unread.iter().any(|note| note.contains("in this place")), "{unread:#?}");
     assert!(bad("clusters = A\nA.bootstrap.servers = a:1\n")[0].contains("two"));
     assert!(bad("")[0].contains("clusters: missing"));
     assert!(bad("clusters =\n")[0].contains("no cluster"));
@@ -252,14 +256,17 @@ fn every_other_key_is_named() {
         ("B.exactly.once.source.support = enabled", "known to MirrorMaker"),
         ("A.consumer.max.poll.records = 5", "known to MirrorMaker"),
         ("A->B.producer.override.compression.type = zstd", "forwarded as the source holds them"),
+        ("compression.type = zstd", "a setting of Kafka's producer, not used here (batches are forwarded"),
+        ("enable.idempotence = true", "a setting of Kafka's producer, not used here (each record is copied once"),
+        ("B.max.poll.records = 5", "a setting of Kafka's consumer, not used here"),
         ("offset.storage.cleanup.policy = compact", "known to MirrorMaker"),
         ("A.sasl.jaas.config = x", "SASL is not in this version"),
         ("consumer.poll.timeout.ms = 5", "known to MirrorMaker"),
         ("topic = x", "did you mean topics?"),
-        ("A->B.topics.exlude = x", "did you mean topics.exclude?"),
-        ("A->B.topics.whitelist = x", "did you mean topics?"),
+        ("A->B.topics.exlude = x", "did you mean A->B.topics.exclude?"),
+        ("A->B.topics.whitelist = x", "did you mean A->B.topics?"),
         ("towpath.memory.byte = 1", "did you mean towpath.memory.bytes?"),
-        ("A.consumer.fetch.max.byte = 1", "did you mean fetch.max.bytes?"),
+        ("A.consumer.fetch.max.byte = 1", "did you mean A.consumer.fetch.max.bytes?"),
         ("something.else.entirely = 1", "unknown, so it has no effect"),
         ("A.topics = x", "write A->B.topics"),
         ("A->B.fetch.max.bytes = 1", "write A.consumer.fetch.max.bytes"),
