@@ -12,6 +12,8 @@ const LAPSED: &str = "lapsed: nothing is sent until membership is proven again";
 const COORDINATOR_PATIENCE: Duration = Duration::from_secs(10);
 /// A JoinGroup that is not answered at once waits for somebody.
 pub(super) const JOIN_PATIENCE: Duration = Duration::from_secs(1);
+/// By then the coordinator has said for whom, or will not.
+const MEMBERS_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A JoinGroup without an answer.
 #[derive(Debug)]
@@ -44,7 +46,10 @@ pub(super) fn words(
     let said = |text: String, alarming, stands| Words { text, alarming, stands };
     match state {
         LeaseState::Joining { .. } => {
-            let waits = pending.filter(|pending| now.duration_since(pending.since) >= JOIN_PATIENCE);
+            let waits = pending.filter(|pending| {
+                let patience = if pending.others.is_empty() { MEMBERS_PATIENCE } else { JOIN_PATIENCE };
+                now.duration_since(pending.since) >= patience
+            });
             let text = waits.map_or_else(|| "joining".to_owned(), |pending| waits_for(&pending.others, config));
             said(text, false, true)
         }
@@ -67,7 +72,7 @@ pub(super) fn words(
 
 /// When the words may change although nothing happens to the lease.
 pub(super) fn next_change(state: &LeaseState, pending: Option<&Pending>) -> Option<Instant> {
-    let joins = pending.filter(|pending| !pending.asked).map(|pending| pending.since + JOIN_PATIENCE);
+    let joins = pending.map(|pending| pending.since + if pending.asked { MEMBERS_PATIENCE } else { JOIN_PATIENCE });
     let lasts = match state {
         LeaseState::CoordinatorUnavailable { since, .. } => Some(*since + COORDINATOR_PATIENCE),
         _ => None,
@@ -139,9 +144,10 @@ mod tests {
         let state = LeaseState::Joining { since: now };
         let mut pending = Pending { since: now, asked: false, others: Vec::new() };
         assert_eq!(said(&state, false, Some(&pending), now).text, "joining");
-        let later = next_change(&state, Some(&pending)).unwrap();
+        let asks = next_change(&state, Some(&pending)).unwrap();
         pending.asked = true;
-        assert_eq!(next_change(&state, Some(&pending)), None);
+        assert_eq!((asks, said(&state, false, Some(&pending), asks).text.as_str()), (now + JOIN_PATIENCE, "joining"));
+        let later = next_change(&state, Some(&pending)).unwrap();
         let text = |pending: &Pending| said(&state, false, Some(pending), later).text;
         assert_eq!(text(&pending), "joining: waits for other members, at most 90 s");
         pending.others.push("feed".to_owned());
