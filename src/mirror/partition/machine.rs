@@ -299,6 +299,7 @@ impl PartitionMachine {
     pub fn handle_limit(&mut self, limit: Option<usize>) {
         if limit.is_some() {
             self.batch_bytes_max = limit;
+            self.spec.target_batch_bytes_max = limit;
             self.limit_is_guess = false;
         }
     }

@@ -286,7 +286,8 @@ impl PartitionMachine {
                     self.learn_limit(bytes);
                     self.relocate(now);
                 } else {
-                    let limit = self.batch_bytes_max.filter(|limit| *limit < bytes);
+                    // As the topic says it: one that was concluded from refusals would be no more than a hint.
+                    let limit = self.spec.target_batch_bytes_max.filter(|limit| *limit < bytes);
                     self.stop(now, StopReason::RecordTooLarge { offset, bytes, limit });
                 }
                 return;
