@@ -20,9 +20,9 @@ use towpath::testkit::server::EmbeddedCluster;
 use towpath::wall_clock;
 
 /// Far more than any of these tests takes.
-const DEADLINE: Duration = Duration::from_secs(90);
+const DEADLINE: Duration = Duration::from_secs(150);
 /// For what takes a few seconds on an idle machine.
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(45);
 
 fn run<F: Future<Output = ()>>(test: F) {
     let runtime = runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");

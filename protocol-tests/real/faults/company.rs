@@ -106,5 +106,14 @@ fn real_second_worker_shares_the_partitions_and_takes_them_over() {
     }
     assert!(first.is_running(), "{}", first.stderr());
     assert!(second.is_running(), "{}", second.stderr());
+
+    // One that stops in order hands over at once: the other one need not wait for the end of its session.
+    first.terminate();
+    let pauses = watch(&[&scene.copies], SESSION_TIMEOUT);
+    let stopped = first.wait(PATIENCE);
+    assert!(stopped.stderr.contains("left the group"), "{stopped}");
+    let longest = pauses[0].longest();
+    println!("longest pauses by partition at an orderly stop: {longest:?}");
+    assert!(longest.values().all(|pause| *pause < Duration::from_secs(4)), "partitions moved late: {longest:?}");
     scene.finish();
 }
