@@ -133,6 +133,27 @@ fn every_fault_of_a_file_is_told_at_once_with_its_line() {
 }
 
 #[test]
+fn resume_tells_what_is_wrong_with_its_command_line_and_when_the_target_does_not_answer() {
+    let resume = |lines: &str, arguments: &[&str], deadline| {
+        let dir = directory(1, lines);
+        towpath(&[&["resume", "mm2.properties"], arguments].concat(), dir.path()).wait(deadline)
+    };
+    let usage = |lines: &str, arguments: &[&str], wanted: &[&str]| {
+        let outcome = resume(lines, arguments, AT_ONCE);
+        assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(2), ""), "{outcome}");
+        assert_says(&outcome.stderr, wanted);
+    };
+    usage("", &[], &["--topic"]);
+    usage("", &["--topic", "t", "--partition", "1", "--recreate-target"], &["--partition", "--recreate-target"]);
+    usage("", &["--topic", "t", "--flow", "A->C"], &["--flow A->C: the file enables A->B only"]);
+    usage("B->A.enabled = true", &["--topic", "t"], &["--flow: which one? The file enables A->B, B->A"]);
+    usage("towpath.on.source.loss = perhaps", &["--topic", "t"], &["towpath.on.source.loss", "stop, continue"]);
+    let outcome = resume("", &["--topic", "t"], START_DEADLINE);
+    assert_eq!(outcome.code, Some(3), "{outcome}");
+    assert_says(&outcome.stderr, &["127.0.0.1:1"]);
+}
+
+#[test]
 fn keys_without_effect_are_noted_and_nothing_more() {
     let outcome = show_config("tasks.max = 4\nA->B.topcis = orders");
     assert_eq!(outcome.code, Some(0), "{outcome}");

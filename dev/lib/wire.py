@@ -6,7 +6,8 @@ Only versions without tagged fields are used; every broker from 0.11 to 4.3 spea
 import socket
 import struct
 
-METADATA, CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS = 3, 19, 20, 37
+METADATA, CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS, CREATE_PARTITIONS = 3, 19, 20, 21, 37
+EARLIEST, LATEST = -2, -1
 
 
 class Answer:
@@ -137,9 +138,12 @@ def produce(address, topic, partition, batch):
     return offset
 
 
-def end_offsets(address, topic, partitions, isolation=0):
-    """`{partition: end offset}` from a leader; with isolation 1 the last stable offset. Errors are left out."""
-    asked = array([struct.pack(">iq", number, -1) for number in partitions])
+def end_offsets(address, topic, partitions, isolation=0, which=LATEST):
+    """`{partition: end offset}` from a leader; with isolation 1 the last stable offset, with EARLIEST the first offset.
+
+    Errors are left out.
+    """
+    asked = array([struct.pack(">iq", number, which) for number in partitions])
     answer = ask(address, 2, 2, struct.pack(">ib", -1, isolation) + array([text(topic) + asked]))
     answer.take("i")
     found = {}
@@ -151,3 +155,17 @@ def end_offsets(address, topic, partitions, isolation=0):
 
     answer.array(lambda: (answer.text(), answer.array(partition)))
     return found
+
+
+def delete_records(address, topic, partition, before):
+    """Deletes the records before an offset; returns where the log begins now."""
+    known = metadata(address, [topic])
+    leader = known["topics"][topic]["partitions"][partition]["leader"]
+    body = array([text(topic) + array([struct.pack(">iq", partition, before)])]) + struct.pack(">i", 30_000)
+    answer = ask(known["brokers"][leader], DELETE_RECORDS, 0, body, 40)
+    answer.take("i")
+    [[(_, start, error)]] = answer.array(lambda: (answer.text(), answer.array(
+        lambda: (answer.take("i"), answer.take("q"), answer.take("h"))))[1])
+    if error:
+        raise OSError(f"the broker refused to delete records with error code {error}")
+    return start

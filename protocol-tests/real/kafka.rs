@@ -123,12 +123,42 @@ impl Cluster {
         ]);
     }
 
+    /// Leader and replicas of a topic's only partition.
+    pub(crate) fn placed(&self, topic: &str) -> (i32, Vec<i32>) {
+        let described = json(&self.kafka(&["topic", &self.name, "describe", topic]));
+        let partition = &described[topic]["partitions"]["0"];
+        let id = |value: &Value| value.as_i64().and_then(|id| i32::try_from(id).ok()).expect("broker ids are small");
+        (id(&partition["leader"]), list(&partition["replicas"], id))
+    }
+
     pub(crate) fn grow_topic(&self, topic: &str, partitions: i32) {
         self.kafka(&["topic", &self.name, "grow", topic, "--partitions", &partitions.to_string()]);
     }
 
     pub(crate) fn delete_topic(&self, topic: &str) {
         self.kafka(&["topic", &self.name, "delete", topic]);
+    }
+
+    /// First offset and end of a topic's only partition; zeros while there is none.
+    pub(crate) fn ends(&self, topic: &str) -> (u64, u64) {
+        let or_zero = |offset: &Value| offset.as_u64().unwrap_or(0);
+        match json(&self.kafka(&["records", &self.name, topic, "0"])).as_array().map(Vec::as_slice) {
+            Some([start, end]) => (or_zero(start), or_zero(end)),
+            other => panic!("two offsets expected, not {other:?}"),
+        }
+    }
+
+    /// DeleteRecords on a topic's only partition.
+    pub(crate) fn delete_records(&self, topic: &str, before: u64) {
+        self.kafka(&["records", &self.name, topic, "0", "--delete-before", &before.to_string()]);
+    }
+
+    /// Stops the only broker, does something to its files, and starts it again.
+    pub(crate) fn with_files(&self, change: impl FnOnce(&Path)) {
+        let broker = self.brokers.first().expect("there is one");
+        self.stop_broker(broker.id);
+        change(&broker.data);
+        self.start_broker(broker.id);
     }
 
     pub(crate) fn topics(&self) -> Vec<String> {

@@ -18,6 +18,8 @@ pub(crate) mod program;
 #[allow(clippy::disallowed_methods, reason = "see above")]
 mod copies;
 #[allow(clippy::disallowed_methods, reason = "see above")]
+mod losses;
+#[allow(clippy::disallowed_methods, reason = "see above")]
 mod open;
 #[allow(clippy::disallowed_methods, dead_code, reason = "see above")]
 pub(crate) mod pair;

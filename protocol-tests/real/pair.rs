@@ -35,6 +35,11 @@ impl Pair {
             let target = Cluster::start(target, 1);
             (source.join().expect("the source starts"), target)
         });
+        Self::of(source, target)
+    }
+
+    /// Between clusters that are started already.
+    pub(crate) fn of(source: Cluster, target: Cluster) -> Self {
         Self { source, target, dir: tempfile::tempdir().expect("the system has room for a directory") }
     }
 
@@ -83,6 +88,13 @@ impl Pair {
     /// Copies until stopped.
     pub(crate) fn follow(&self, lines: &[&str]) -> Running {
         towpath(["run".as_ref(), self.file(lines).as_os_str()])
+    }
+
+    /// `towpath resume` with these arguments behind the file.
+    pub(crate) fn resume(&self, arguments: &[&str]) -> Outcome {
+        let file = self.dir.path().join("mm2.properties");
+        let arguments = arguments.iter().map(std::ffi::OsStr::new);
+        towpath(["resume".as_ref(), file.as_os_str()].into_iter().chain(arguments)).wait(RUN_DEADLINE)
     }
 
     fn state(&self) -> PathBuf {

@@ -2,6 +2,7 @@
 
 mod demo;
 mod panel;
+mod resume;
 mod run;
 mod screen;
 
@@ -50,7 +51,8 @@ impl From<Exit> for ExitCode {
     arg_required_else_help = true,
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
-    override_usage = "towpath run [OPTIONS] <FILE>\n       towpath [OPTIONS] <FILE>\n       towpath demo [OPTIONS]"
+    override_usage = "towpath run [OPTIONS] <FILE>\n       towpath [OPTIONS] <FILE>\n       \
+                      towpath resume [OPTIONS] --topic <TOPIC> <FILE>\n       towpath demo [OPTIONS]"
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -74,6 +76,8 @@ enum Command {
     /// Run the flows of a MirrorMaker 2 file.
     #[command(visible_alias = "mm2")]
     Run(RunArguments),
+    /// Decide about partitions that stand.
+    Resume(resume::ResumeArguments),
     /// See a mirror work: two Kafka clusters in this process, traffic, a kill -9, and a comparison of every record.
     Demo(demo::DemoArguments),
 }
@@ -122,6 +126,10 @@ pub fn main() -> ExitCode {
             let screen = run.wants_screen() && arguments.log_format == LogFormat::Text && screen::possible();
             log_to_stderr(arguments.log_format, screen);
             run::run(&run, screen).into()
+        }
+        (Some(Command::Resume(resume)), _) => {
+            log_to_stderr(arguments.log_format, false);
+            resume::run(resume).into()
         }
         (Some(Command::Demo(demo)), _) => {
             log_to_stderr(arguments.log_format, false);

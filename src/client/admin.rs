@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use kafka_protocol::{
     messages::{
-        CreatePartitionsRequest, CreateTopicsRequest, DescribeConfigsRequest,
+        CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest, DescribeConfigsRequest,
         create_partitions_request::CreatePartitionsTopic,
         create_topics_request::{CreatableTopic, CreatableTopicConfig},
+        delete_topics_request::DeleteTopicState,
         describe_configs_request::DescribeConfigsResource,
     },
     protocol::StrBytes,
@@ -16,7 +17,7 @@ use super::{
     cluster::{Cluster, wire_topic},
     error::ClientError,
 };
-use crate::protocol::{BrokerId, ErrorCode, TopicName};
+use crate::protocol::{BrokerId, ErrorCode, TopicId, TopicName};
 
 /// A topic to create.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -131,6 +132,37 @@ impl Cluster {
             }
         }
         Ok(outcomes)
+    }
+
+    /// Deletes the topic that has this id, and no other one that took its name meanwhile. "Is not there" counts as done.
+    ///
+    /// # Errors
+    /// If the controller could not be asked, refuses, or does not know topic ids (before 2.8).
+    pub async fn delete_topic(&self, name: &TopicName, id: TopicId) -> Result<(), ClientError> {
+        /// The first version that takes ids.
+        const VERSION_MIN: i16 = 6;
+        let failed = |error| ClientError::Request { cluster: self.alias().clone(), error };
+        let connection = self.controller().await?;
+        let version = connection.negotiate::<DeleteTopicsRequest>(i16::MAX).map_err(failed)?;
+        let what = format!("to delete topic {}", name.as_str());
+        if version < VERSION_MIN || id.is_zero() {
+            let message = "the cluster has no topic ids, so another topic of this name could be hit".to_owned();
+            return Err(self.refused(&what, ErrorCode::UNSUPPORTED_VERSION, Some(message)));
+        }
+        let mut request = DeleteTopicsRequest::default();
+        request.timeout_ms = millis(self.request_timeout());
+        request.topics = vec![DeleteTopicState::default().with_name(None).with_topic_id(id.into())];
+        let answer = connection.request_at(version, &request, self.request_timeout()).await.map_err(|error| {
+            self.forget(&connection);
+            failed(error)
+        })?;
+        let result = answer.responses.into_iter().next();
+        let code = result.as_ref().map_or(ErrorCode::UNKNOWN_SERVER_ERROR, |result| ErrorCode(result.error_code));
+        if code.is_none() || code == ErrorCode::UNKNOWN_TOPIC_ID || code == ErrorCode::UNKNOWN_TOPIC_OR_PARTITION {
+            return Ok(());
+        }
+        let message = result.and_then(|result| result.error_message).map(|message| message.to_string());
+        Err(self.refused(&what, code, message))
     }
 
     /// The named settings of topics, as in force. A topic that refuses is left out.

@@ -17,5 +17,5 @@ pub(crate) use cluster::wire_topic;
 pub use cluster::{Cluster, ClusterConfig};
 pub use error::ClientError;
 pub use groups::{GroupConnection, JoinAnswer, JoinRequest, OffsetToCommit, SyncAnswer};
-pub use offsets::{ListedOffset, OffsetQuery, ProducerState, describe_producers, list_offsets};
+pub use offsets::{EpochEnd, ListedOffset, OffsetQuery, ProducerState, describe_producers, epoch_end, list_offsets};
 pub use snapshot::{ClusterSnapshot, Endpoint, PartitionLeader, TopicInfo};

@@ -3,15 +3,16 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use kafka_protocol::messages::{
-    BrokerId as WireBrokerId, DescribeProducersRequest, ListOffsetsRequest,
+    BrokerId as WireBrokerId, DescribeProducersRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest,
     describe_producers_request::TopicRequest,
     list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic},
+    offset_for_leader_epoch_request::{OffsetForLeaderPartition, OffsetForLeaderTopic},
 };
 
 use super::cluster::wire_topic;
 use crate::{
     net::{Connection, RequestError},
-    protocol::{ErrorCode, PartitionId, TopicName, TopicPartition},
+    protocol::{ErrorCode, LeaderEpoch, PartitionId, TopicName, TopicPartition},
 };
 
 /// Which end of a log to ask for.
@@ -35,6 +36,8 @@ pub struct ListedOffset {
     pub error_code: ErrorCode,
     /// Meaningful without an error.
     pub offset: i64,
+    /// The leader's epoch, asked for an end; `NONE` from brokers before 2.1.
+    pub leader_epoch: LeaderEpoch,
 }
 
 /// Replica ids with a meaning of their own (Kafka's `ListOffsetsRequest`).
@@ -79,11 +82,56 @@ pub async fn list_offsets(
         let name = TopicName::new(topic.name.0.as_str());
         for partition in topic.partitions {
             let key = TopicPartition { topic: name.clone(), partition: PartitionId(partition.partition_index) };
-            let listed = ListedOffset { error_code: ErrorCode(partition.error_code), offset: partition.offset };
+            let listed = ListedOffset {
+                error_code: ErrorCode(partition.error_code),
+                offset: partition.offset,
+                leader_epoch: LeaderEpoch(partition.leader_epoch),
+            };
             found.insert(key, listed);
         }
     }
     Ok(found)
+}
+
+/// Where an epoch of leadership ends in a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EpochEnd {
+    /// The asked epoch, or the largest one below it that the log has.
+    pub epoch: LeaderEpoch,
+    /// Offset after its last record.
+    pub end_offset: i64,
+}
+
+/// Asks a partition's leader where an epoch ends (OffsetForLeaderEpoch, KIP-320). `None` where the log does not know: no
+/// epochs in an old message format, or no epoch that old.
+///
+/// # Errors
+/// If the request was not answered, or the broker does not speak it to clients; an error of the partition is in the answer.
+pub async fn epoch_end(
+    connection: &Connection,
+    partition: &TopicPartition,
+    epoch: LeaderEpoch,
+    timeout: Duration,
+) -> Result<Result<Option<EpochEnd>, ErrorCode>, RequestError> {
+    let mut request = OffsetForLeaderEpochRequest::default();
+    request.replica_id = WireBrokerId(CONSUMER_REPLICA);
+    request.topics =
+        vec![OffsetForLeaderTopic::default().with_topic(wire_topic(&partition.topic)).with_partitions(vec![
+            OffsetForLeaderPartition::default()
+                .with_partition(partition.partition.0)
+                .with_current_leader_epoch(-1)
+                .with_leader_epoch(epoch.0),
+        ])];
+    let answer = connection.request(&request, timeout).await?;
+    let Some(found) = answer.topics.into_iter().flat_map(|topic| topic.partitions).next() else {
+        return Ok(Err(ErrorCode::UNKNOWN_SERVER_ERROR));
+    };
+    let code = ErrorCode(found.error_code);
+    if !code.is_none() {
+        return Ok(Err(code));
+    }
+    let known = found.leader_epoch >= 0 && found.end_offset >= 0;
+    Ok(Ok(known.then_some(EpochEnd { epoch: LeaderEpoch(found.leader_epoch), end_offset: found.end_offset })))
 }
 
 /// What a leader knows of one producer id on one partition.

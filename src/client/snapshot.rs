@@ -78,7 +78,7 @@ impl ClusterSnapshot {
     /// This snapshot brought up to date by an answer. With `complete`, topics that the answer lacks are gone;
     /// otherwise only topics it names as unknown are.
     ///
-    /// A leader with an older epoch than the known one of the same topic id is not believed: answers of brokers that
+    /// A leader with an older epoch than the known one of the same topic id (not zero) is not believed: answers of brokers that
     /// lag behind would send requests to the former leader (`batch-forwarding.md` 5.3).
     #[must_use]
     pub fn updated(&self, answer: MetadataResponse, complete: bool) -> Self {
@@ -118,7 +118,8 @@ impl ClusterSnapshot {
                 let seen = PartitionLeader { leader: partition.leader, epoch: partition.leader_epoch };
                 let believed = known
                     .and_then(|known| known.partitions.get(index))
-                    .filter(|known| seen.epoch != LeaderEpoch::NONE && known.epoch > seen.epoch)
+                    // Without an id the topic may be another one, whose epochs begin anew.
+                    .filter(|known| !topic.id.is_zero() && seen.epoch != LeaderEpoch::NONE && known.epoch > seen.epoch)
                     .copied()
                     .unwrap_or(seen);
                 if let Some(slot) = partitions.get_mut(index) {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::properties::escape_value;
 use crate::mirror::settings::{
-    ClusterSettings, FlowSettings, Isolation, LogAppendTime, OnTargetNotEmpty, OnTargetRecreated, ProcessSettings,
-    StartOffset,
+    ClusterSettings, FlowSettings, Isolation, LogAppendTime, OnSourceRecreated, OnTargetNotEmpty, OnTargetRecreated,
+    OnTrouble, ProcessSettings, StartOffset,
 };
 use crate::topics::JavaPattern;
 
@@ -152,6 +152,17 @@ impl Output {
                 OnTargetRecreated::Begin => "begin",
             },
         );
+        self.put("towpath.on.source.loss", trouble(flow.on_source_loss));
+        self.put("towpath.on.source.truncated", trouble(flow.on_source_truncated));
+        self.put(
+            "towpath.on.source.recreated",
+            match flow.on_source_recreated {
+                OnSourceRecreated::Stop => "stop",
+                OnSourceRecreated::Append => "append",
+                OnSourceRecreated::RecreateTarget => "recreate-target",
+            },
+        );
+        self.put("towpath.on.foreign.write", trouble(flow.on_foreign_write));
         self.put(
             "towpath.log.append.time",
             match flow.log_append_time {
@@ -165,6 +176,13 @@ impl Output {
         self.millis("towpath.session.timeout.ms", flow.lease.session_timeout);
         self.millis("towpath.heartbeat.interval.ms", flow.lease.heartbeat_interval);
         self.millis("towpath.anchor.interval.ms", flow.anchor.interval);
+    }
+}
+
+fn trouble(what: OnTrouble) -> &'static str {
+    match what {
+        OnTrouble::Stop => "stop",
+        OnTrouble::Continue => "continue",
     }
 }
 

@@ -7,9 +7,9 @@ use super::reader::{Names, Reader, Side};
 use super::values;
 use crate::mirror::settings::{
     AnchorSettings, CONNECT_TIMEOUT, CONNECTIONS_MAX_IDLE, ClusterAlias, ClusterSettings, FetchSettings, FlowSettings,
-    Isolation, LeaseSettings, LogAppendTime, METADATA_MAX_AGE, OPEN_BYTES_MAX, OnTargetNotEmpty, OnTargetRecreated,
-    ProduceSettings, RECONNECT_BACKOFF, RECONNECT_BACKOFF_MAX, REFRESH_TOPICS, REPLICATION_FACTOR, REQUEST_TIMEOUT,
-    StartOffset,
+    Isolation, LeaseSettings, LogAppendTime, METADATA_MAX_AGE, OPEN_BYTES_MAX, OnSourceRecreated, OnTargetNotEmpty,
+    OnTargetRecreated, OnTrouble, ProduceSettings, RECONNECT_BACKOFF, RECONNECT_BACKOFF_MAX, REFRESH_TOPICS,
+    REPLICATION_FACTOR, REQUEST_TIMEOUT, StartOffset,
 };
 use crate::topics::{DEFAULT_TOPICS, DEFAULT_TOPICS_EXCLUDE, JavaPattern, ReplicationPolicy, Separators, TopicFilter};
 
@@ -71,6 +71,19 @@ pub(super) fn build(reader: &mut Reader, pair: &Pair, memory_bytes: u64) -> Opti
             OnTargetNotEmpty::Stop,
             values::word(&[("stop", OnTargetNotEmpty::Stop), ("append", OnTargetNotEmpty::Append)]),
         ),
+        on_source_loss: on_trouble(reader, names, "towpath.on.source.loss", OnTrouble::Continue),
+        on_source_truncated: on_trouble(reader, names, "towpath.on.source.truncated", OnTrouble::Stop),
+        on_source_recreated: read_or(
+            reader,
+            &names.flow("towpath.on.source.recreated"),
+            OnSourceRecreated::Stop,
+            values::word(&[
+                ("stop", OnSourceRecreated::Stop),
+                ("append", OnSourceRecreated::Append),
+                ("recreate-target", OnSourceRecreated::RecreateTarget),
+            ]),
+        ),
+        on_foreign_write: on_trouble(reader, names, "towpath.on.foreign.write", OnTrouble::Stop),
         log_append_time: read_or(
             reader,
             &names.flow("towpath.log.append.time"),
@@ -91,6 +104,11 @@ pub(super) fn build(reader: &mut Reader, pair: &Pair, memory_bytes: u64) -> Opti
 
 fn read_or<T>(reader: &mut Reader, names: &[String], default: T, parse: impl Fn(&str) -> Result<T, String>) -> T {
     reader.read(names, parse).unwrap_or(default)
+}
+
+fn on_trouble(reader: &mut Reader, names: Names<'_>, key: &str, default: OnTrouble) -> OnTrouble {
+    let words = [("stop", OnTrouble::Stop), ("continue", OnTrouble::Continue)];
+    read_or(reader, &names.flow(key), default, values::word(&words))
 }
 
 fn source(reader: &mut Reader, names: Names<'_>, alias: &ClusterAlias) -> Option<ClusterSettings> {

@@ -162,7 +162,31 @@ pub(super) const USED: &[Key] = &[
         "towpath.on.target.recreated",
         Place::Flow,
         "`stop`",
-        "A target topic that is another one than our position belongs to: `stop`, or `begin` the copy anew (at a start).",
+        "A target topic that is another one than our position belongs to: `stop`, or `begin` the copy anew.",
+    ),
+    key(
+        "towpath.on.source.loss",
+        Place::Flow,
+        "`continue`",
+        "Records gone from the source before they were copied: `continue` behind them, or `stop`.",
+    ),
+    key(
+        "towpath.on.source.truncated",
+        Place::Flow,
+        "`stop`",
+        "A source that lost records already copied: `stop`, or `continue` behind the common history.",
+    ),
+    key(
+        "towpath.on.source.recreated",
+        Place::Flow,
+        "`stop`",
+        "A source topic that is another one: `stop`; `append` copies it behind the former one's records; `recreate-target` *deletes* the remote topic and copies anew.",
+    ),
+    key(
+        "towpath.on.foreign.write",
+        Place::Flow,
+        "`stop`",
+        "Records of somebody else in the remote partition: `stop`, or `continue` behind them.",
     ),
     key(
         "towpath.log.append.time",

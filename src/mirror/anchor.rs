@@ -3,6 +3,10 @@
 //! An anchor is an offset commit under the lease's group: the committed offset is the next target offset, the metadata
 //! text holds the rest. The text is versioned and made of `key=value` words; unknown words are kept out of the way, so
 //! that a later version may add some, and a missing required one is an error that names it.
+//!
+//! A partition that stands says so here too, so that any process can read it from the target: [`Record`] is what a commit
+//! may hold, and [`Record::from_commit`] reads it. A partition that stands before it ever had a position has a
+//! [`Standing`] only, which is no position: whoever looks for one must find none.
 
 use crate::{
     batch::ProducerIdentity,
@@ -47,10 +51,85 @@ pub struct Anchor {
     pub shape: Shape,
     /// `PartitionState::code` when it was written.
     pub state: String,
+    /// What is known beside the position; anchors of earlier versions have none of it.
+    pub notes: Notes,
+}
+
+/// What an anchor says beside the position.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Notes {
+    /// Where the last leader epochs of what was copied begin on the source, oldest first; at most [`HISTORY_MAX`].
+    pub history: Vec<EpochStart>,
+    /// A batch of the source that was copied; only where the source has no topic ids.
+    pub mark: Option<Mark>,
+    /// The last decision that was carried out.
+    pub decision: Option<DecisionId>,
+    /// Why the partition stands, if it does.
+    pub incident: Option<Incident>,
+}
+
+/// Epochs kept in an anchor: elections between two that matter for one truncation.
+pub const HISTORY_MAX: usize = 4;
+
+/// From this source offset on, batches carry this leader epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EpochStart {
+    /// The epoch.
+    pub epoch: LeaderEpoch,
+    /// First offset.
+    pub start: i64,
+}
+
+/// A source batch by which a topic is known again where it has no id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    /// Its base offset.
+    pub base_offset: i64,
+    /// Its checksum.
+    pub crc: u32,
+}
+
+/// Names a decision of an operator; random.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct DecisionId(pub u64);
+
+/// Why a partition stands, as recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Incident {
+    /// Names this incident and no other one: state code, offsets, topic ids. What a decision answers.
+    pub key: String,
+    /// For people.
+    pub reason: String,
+}
+
+/// What a commit under the lease's group says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Record {
+    /// A position.
+    Anchor(Anchor),
+    /// The partition stands and never had a position.
+    Standing(Standing),
+}
+
+/// The record of a partition that stands and never had a position.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// `PartitionState::code`.
+    pub state: String,
+    /// Of the target topic; zero where there is none.
+    pub target_topic_id: TopicId,
+    /// The last decision that was carried out.
+    pub decision: Option<DecisionId>,
+    /// Why it stands.
+    pub incident: Incident,
 }
 
 /// The version this code writes and the only one it reads.
 const VERSION: &str = "towpath-anchor-1";
+/// Of a [`Standing`].
+const STANDING_VERSION: &str = "towpath-state-1";
+/// Reasons hold words of brokers; the limit of a commit's metadata (`offset.metadata.max.bytes`) is 4096 by default.
+const REASON_BYTES_MAX: usize = 600;
 
 /// A metadata text that is not an anchor of ours.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -76,10 +155,10 @@ pub enum AnchorError {
 }
 
 impl Anchor {
-    /// The metadata text, 120 to 190 characters.
+    /// The metadata text: 120 to 350 characters, of a partition that stands less than 1500.
     #[must_use]
     pub fn to_metadata(&self) -> String {
-        format!(
+        let mut text = format!(
             "{VERSION} s={} i={} t={} e={} p={} pe={} q={} m={}{} st={}",
             self.position.source_next,
             self.source_topic_id,
@@ -91,7 +170,9 @@ impl Anchor {
             if self.shape.read_committed { 'c' } else { 'u' },
             if self.shape.sealed_append_time { 's' } else { 'o' },
             self.state,
-        )
+        );
+        self.notes.write(&mut text);
+        text
     }
 
     /// Reads a commit back.
@@ -99,25 +180,14 @@ impl Anchor {
     /// # Errors
     /// See [`AnchorError`]; such a commit must not be taken for "no anchor".
     pub fn from_commit(target_next: i64, metadata: &str) -> Result<Self, AnchorError> {
-        let mut words = metadata.split_ascii_whitespace();
-        let version = words.next().unwrap_or_default();
+        let (version, words) = Words::split(metadata);
         if version != VERSION {
             return Err(AnchorError::Version { found: version.chars().take(40).collect() });
         }
         if target_next < 0 {
             return Err(AnchorError::Offset(target_next));
         }
-        let words: Vec<(&str, &str)> = words.filter_map(|word| word.split_once('=')).collect();
-        let word = |key: &'static str| {
-            words
-                .iter()
-                .find(|(found, _)| *found == key)
-                .map(|(_, value)| *value)
-                .ok_or(AnchorError::Word { word: key })
-        };
-        fn parse<T: std::str::FromStr>(key: &'static str, value: &str) -> Result<T, AnchorError> {
-            value.parse().map_err(|_| AnchorError::Word { word: key })
-        }
+        let word = |key| words.required(key);
         let source_next: i64 = parse("s", word("s")?)?;
         let next_sequence: i32 = parse("q", word("q")?)?;
         let identity =
@@ -146,8 +216,209 @@ impl Anchor {
             identity,
             shape,
             state: word("st")?.to_owned(),
+            notes: Notes::read(&words)?,
         })
     }
+}
+
+impl Notes {
+    fn write(&self, text: &mut String) {
+        if !self.history.is_empty() {
+            let starts: Vec<String> = self.history.iter().map(|one| format!("{}@{}", one.epoch.0, one.start)).collect();
+            text.push_str(&format!(" h={}", starts.join(",")));
+        }
+        if let Some(mark) = self.mark {
+            text.push_str(&format!(" k={}:{:08x}", mark.base_offset, mark.crc));
+        }
+        if let Some(DecisionId(id)) = self.decision {
+            text.push_str(&format!(" d={id:016x}"));
+        }
+        if let Some(incident) = &self.incident {
+            incident.write(text);
+        }
+    }
+
+    fn read(words: &Words<'_>) -> Result<Self, AnchorError> {
+        let history = match words.get("h") {
+            None => Vec::new(),
+            Some(text) => {
+                let start = |one: &str| {
+                    let (epoch, start) = one.split_once('@')?;
+                    Some(EpochStart { epoch: LeaderEpoch(epoch.parse().ok()?), start: start.parse().ok()? })
+                };
+                let starts = text.split(',').take(HISTORY_MAX).map(start);
+                starts.collect::<Option<_>>().ok_or(AnchorError::Word { word: "h" })?
+            }
+        };
+        let mark = words.get("k").map(|text| {
+            let (base, crc) = text.split_once(':')?;
+            Some(Mark { base_offset: base.parse().ok()?, crc: u32::from_str_radix(crc, 16).ok()? })
+        });
+        let mark = mark.map(|mark| mark.ok_or(AnchorError::Word { word: "k" })).transpose()?;
+        Ok(Self { history, mark, decision: words.decision()?, incident: Incident::read(words) })
+    }
+}
+
+impl Incident {
+    fn write(&self, text: &mut String) {
+        text.push_str(" ik=");
+        escape(&self.key, REASON_BYTES_MAX, text);
+        text.push_str(" why=");
+        escape(&self.reason, REASON_BYTES_MAX, text);
+    }
+
+    fn read(words: &Words<'_>) -> Option<Self> {
+        Some(Self { key: unescape(words.get("ik")?), reason: unescape(words.get("why").unwrap_or_default()) })
+    }
+}
+
+impl Standing {
+    fn to_metadata(&self) -> String {
+        let mut text = format!("{STANDING_VERSION} t={} st={}", self.target_topic_id, self.state);
+        if let Some(DecisionId(id)) = self.decision {
+            text.push_str(&format!(" d={id:016x}"));
+        }
+        self.incident.write(&mut text);
+        text
+    }
+}
+
+impl Record {
+    /// The metadata text.
+    #[must_use]
+    pub fn to_metadata(&self) -> String {
+        match self {
+            Self::Anchor(anchor) => anchor.to_metadata(),
+            Self::Standing(standing) => standing.to_metadata(),
+        }
+    }
+
+    /// The offset to commit. Of a partition without a position it says nothing.
+    #[must_use]
+    pub fn offset(&self) -> i64 {
+        match self {
+            Self::Anchor(anchor) => anchor.position.target_next,
+            Self::Standing(_) => 0,
+        }
+    }
+
+    /// Reads what a commit says, of a position or of a partition without one.
+    ///
+    /// # Errors
+    /// As [`Anchor::from_commit`].
+    pub fn from_commit(offset: i64, metadata: &str) -> Result<Self, AnchorError> {
+        let (version, words) = Words::split(metadata);
+        if version != STANDING_VERSION {
+            return Anchor::from_commit(offset, metadata).map(Self::Anchor);
+        }
+        Ok(Self::Standing(Standing {
+            state: words.required("st")?.to_owned(),
+            target_topic_id: parse("t", words.required("t")?)?,
+            decision: words.decision()?,
+            incident: Incident::read(&words).ok_or(AnchorError::Word { word: "ik" })?,
+        }))
+    }
+
+    /// `PartitionState::code` when it was written.
+    #[must_use]
+    pub fn state(&self) -> &str {
+        match self {
+            Self::Anchor(anchor) => &anchor.state,
+            Self::Standing(standing) => &standing.state,
+        }
+    }
+
+    /// Why the partition stands, if it does.
+    #[must_use]
+    pub fn incident(&self) -> Option<&Incident> {
+        match self {
+            Self::Anchor(anchor) => anchor.notes.incident.as_ref(),
+            Self::Standing(standing) => Some(&standing.incident),
+        }
+    }
+
+    /// The target topic it belongs to; zero where topics have no ids.
+    #[must_use]
+    pub fn target_topic_id(&self) -> TopicId {
+        match self {
+            Self::Anchor(anchor) => anchor.target_topic_id,
+            Self::Standing(standing) => standing.target_topic_id,
+        }
+    }
+
+    /// The last decision that was carried out.
+    #[must_use]
+    pub fn decision(&self) -> Option<DecisionId> {
+        match self {
+            Self::Anchor(anchor) => anchor.notes.decision,
+            Self::Standing(standing) => standing.decision,
+        }
+    }
+}
+
+/// The words of a metadata text behind its version.
+struct Words<'a>(Vec<(&'a str, &'a str)>);
+
+impl<'a> Words<'a> {
+    fn split(metadata: &'a str) -> (&'a str, Self) {
+        let mut words = metadata.split_ascii_whitespace();
+        let version = words.next().unwrap_or_default();
+        (version, Self(words.filter_map(|word| word.split_once('=')).collect()))
+    }
+
+    fn get(&self, key: &str) -> Option<&'a str> {
+        self.0.iter().find(|(found, _)| *found == key).map(|(_, value)| *value)
+    }
+
+    fn required(&self, key: &'static str) -> Result<&'a str, AnchorError> {
+        self.get(key).ok_or(AnchorError::Word { word: key })
+    }
+
+    fn decision(&self) -> Result<Option<DecisionId>, AnchorError> {
+        let id = self.get("d").map(|text| u64::from_str_radix(text, 16).map(DecisionId));
+        id.transpose().map_err(|_| AnchorError::Word { word: "d" })
+    }
+}
+
+fn parse<T: std::str::FromStr>(key: &'static str, value: &str) -> Result<T, AnchorError> {
+    value.parse().map_err(|_| AnchorError::Word { word: key })
+}
+
+/// One word of visible ASCII, cut off at a limit; `unescape` gives the text back.
+fn escape(text: &str, bytes_max: usize, out: &mut String) {
+    let limit = out.len() + bytes_max;
+    for byte in text.bytes() {
+        if out.len() + 3 > limit {
+            return;
+        }
+        match byte {
+            // The blank is by far the most frequent one.
+            b' ' => out.push('+'),
+            b'+' | b'%' => out.push_str(&format!("%{byte:02x}")),
+            byte if byte.is_ascii_graphic() => out.push(char::from(byte)),
+            byte => out.push_str(&format!("%{byte:02x}")),
+        }
+    }
+}
+
+fn unescape(word: &str) -> String {
+    let mut bytes = Vec::with_capacity(word.len());
+    let mut rest = word.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'+' => b' ',
+            b'%' => {
+                let mut digit = || rest.next().and_then(|byte| char::from(byte).to_digit(16));
+                match (digit(), digit()) {
+                    (Some(high), Some(low)) => u8::try_from(high * 16 + low).unwrap_or(b'?'),
+                    _ => b'?',
+                }
+            }
+            byte => byte,
+        });
+    }
+    // A character that was cut off at the limit shows as such.
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[cfg(test)]
@@ -162,8 +433,9 @@ mod tests {
             (any::<[u8; 16]>(), any::<[u8; 16]>(), -1..=i32::MAX),
             (0..=i64::MAX, 0..=i16::MAX),
             any::<(bool, bool)>(),
+            notes(),
         )
-            .prop_map(|(position, topic, identity, shape)| Anchor {
+            .prop_map(|(position, topic, identity, shape, notes)| Anchor {
                 position: Position { source_next: position.0, target_next: position.1, next_sequence: position.2 },
                 source_topic_id: TopicId::new(topic.0),
                 target_topic_id: TopicId::new(topic.1),
@@ -171,7 +443,22 @@ mod tests {
                 identity: ProducerIdentity { producer_id: identity.0, producer_epoch: identity.1 },
                 shape: Shape { read_committed: shape.0, sealed_append_time: shape.1 },
                 state: "held-by-transaction".into(),
+                notes,
             })
+    }
+
+    fn notes() -> impl Strategy<Value = Notes> {
+        let start = (0..=i32::MAX, 0..=i64::MAX);
+        let start = start.prop_map(|(epoch, start)| EpochStart { epoch: LeaderEpoch(epoch), start });
+        let mark = (0..=i64::MAX, any::<u32>()).prop_map(|(base_offset, crc)| Mark { base_offset, crc });
+        let incident = ("[a-z:0-9,-]{1,120}", ".{0,40}").prop_map(|(key, reason)| Incident { key, reason });
+        (
+            prop::collection::vec(start, 0..=HISTORY_MAX),
+            prop::option::of(mark),
+            prop::option::of(any::<u64>().prop_map(DecisionId)),
+            prop::option::of(incident),
+        )
+            .prop_map(|(history, mark, decision, incident)| Notes { history, mark, decision, incident })
     }
 
     proptest! {
@@ -179,7 +466,8 @@ mod tests {
         fn an_anchor_survives_its_commit(anchor in anchors()) {
             let metadata = anchor.to_metadata();
             // The broker's default limit is 4096 characters; a commit of many partitions should stay small.
-            prop_assert!(metadata.len() <= 240, "{} characters", metadata.len());
+            let most = if anchor.notes.incident.is_some() { 2000 } else { 460 };
+            prop_assert!(metadata.len() <= most, "{} characters", metadata.len());
             prop_assert_eq!(Anchor::from_commit(anchor.position.target_next, &metadata), Ok(anchor));
         }
 
@@ -189,11 +477,39 @@ mod tests {
         }
 
         #[test]
-        fn a_damaged_anchor_is_an_error_or_another_anchor_never_a_panic(anchor in anchors(), cut in 0_usize..240) {
+        fn a_damaged_anchor_is_an_error_or_another_anchor_never_a_panic(anchor in anchors(), cut in 0_usize..2000) {
             let metadata = anchor.to_metadata();
             let cut = cut.min(metadata.len());
             let _ = Anchor::from_commit(anchor.position.target_next, metadata.get(..cut).unwrap_or_default());
         }
+    }
+
+    #[test]
+    fn an_anchor_of_the_first_version_is_read() {
+        let text = "towpath-anchor-1 s=1500 i=AAAAAAAAAAAAAAAAAAAAAA t=AAAAAAAAAAAAAAAAAAAAAA e=3 p=4611686018427387911 \
+                    pe=0 q=1500 m=co st=copying";
+        let anchor = Anchor::from_commit(1400, text).unwrap();
+        assert_eq!((anchor.position.source_next, anchor.state.as_str()), (1500, "copying"));
+        assert_eq!(anchor.notes, Notes::default());
+        assert_eq!(anchor.to_metadata(), text);
+    }
+
+    #[test]
+    fn a_partition_that_stands_without_a_position_is_no_anchor() {
+        let incident = Incident { key: "target-not-empty:x".into(), reason: "100 % full + über\u{1}".into() };
+        let state = "target-not-empty".to_owned();
+        let standing = Standing { state, target_topic_id: TopicId::new([7; 16]), decision: None, incident };
+        let record = Record::Standing(standing);
+        let text = record.to_metadata();
+        assert_eq!(Record::from_commit(0, &text).as_ref(), Ok(&record));
+        assert!(matches!(Anchor::from_commit(0, &text), Err(AnchorError::Version { .. })));
+    }
+
+    #[test]
+    fn a_long_reason_is_cut_off() {
+        let incident = Incident { key: "refused:1".into(), reason: "ü".repeat(5000) };
+        let standing = Standing { state: "refused".into(), target_topic_id: TopicId::ZERO, decision: None, incident };
+        assert!(Record::Standing(standing).to_metadata().len() < 1500);
     }
 
     #[test]

@@ -14,20 +14,20 @@ use tokio::{sync::Notify, time::Instant};
 use tracing::{debug, warn};
 
 use super::{
-    partition::{LocateAsk, Located, ProducerAnswer, SourceEnds, TailBatch, TargetEnds},
+    partition::{LocateAsk, Located, ProducerAnswer, SourceEnds, SourceHistory, TailBatch, TargetEnds},
     reach::Side,
     report::CopyId,
     shard::Shard,
 };
 use crate::{
-    batch::{Batch, Entry as WalkEntry, ProducerIdentity, open::decode, walk},
+    batch::{Batch, BatchHeader, Entry as WalkEntry, ProducerIdentity, open::decode, walk},
     client::{
-        ListedOffset, OffsetQuery, ProducerState, describe_producers,
+        ListedOffset, OffsetQuery, ProducerState, describe_producers, epoch_end,
         fetch_session::{FIRST_VERSION_WITH_IDS, FetchLimits, FetchSession, Want},
         list_offsets,
         recovery::{LookupStep, lookup_step},
     },
-    net::Connection,
+    net::{Connection, RequestError},
     protocol::{BrokerId, ErrorCode, FetchResponse, LeaderEpoch, TopicId, TopicPartition},
 };
 
@@ -117,7 +117,9 @@ pub(crate) async fn run(shard: Rc<Shard>) {
             });
             let Some(Some(ask)) = ask else { continue };
             let source = match ask.what {
-                LocateAsk::Ends { source: true, .. } | LocateAsk::Source => ask.source_leader,
+                LocateAsk::Ends { source: true, .. } | LocateAsk::Source | LocateAsk::History { .. } => {
+                    ask.source_leader
+                }
                 _ => None,
             };
             rounds.entry((source, ask.target_leader)).or_default().push(ask);
@@ -193,6 +195,7 @@ async fn round(shard: &Rc<Shard>, asks: Vec<Ask>) {
             LocateAsk::Ends { .. } => ends.push(ask),
             LocateAsk::Source => source_only.push(ask),
             LocateAsk::Tail { from, to, records } => tail(shard, &mut targets, &ask, from..to, records).await,
+            LocateAsk::History { epoch, mark } => history(shard, &mut sources, &ask, epoch, mark).await,
         }
     }
     if !source_only.is_empty() {
@@ -216,6 +219,69 @@ async fn round(shard: &Rc<Shard>, asks: Vec<Ask>) {
     if !ends.is_empty() {
         locate(shard, &mut sources, &mut targets, &ends).await;
     }
+}
+
+/// What the source's log says of its past: seldom asked, so one partition at a time.
+async fn history(shard: &Rc<Shard>, connections: &mut Connections, ask: &Ask, epoch: LeaderEpoch, mark: Option<i64>) {
+    match in_time(try_history(shard, connections, ask, epoch, mark)).await {
+        Ok(found) => {
+            shard.with(ask.copy, |entry, now| entry.machine.handle_history(now, found));
+        }
+        Err(error) => {
+            debug!(topic = ask.source.topic.as_str(), error, "the source's history could not be learnt");
+            shard.refresh_source();
+            shard.with(ask.copy, |entry, now| entry.machine.handle_locate_failed(now));
+        }
+    }
+}
+
+async fn try_history(
+    shard: &Rc<Shard>,
+    connections: &mut Connections,
+    ask: &Ask,
+    epoch: LeaderEpoch,
+    mark: Option<i64>,
+) -> Result<SourceHistory, String> {
+    let only = [ask.source.clone()];
+    let ends = source_ends(shard, connections, ask.source_leader, &only).await?;
+    let ends = ends.get(&ask.source).copied().ok_or("the source does not say where its log ends")?;
+    let ends = ends.map_err(|code| code.to_string())?;
+    let leader = ask.source_leader.ok_or("the source partition has no leader")?;
+    let connection = connections.to(shard, leader, Side::Source).await?;
+    let epoch_end = if epoch == LeaderEpoch::NONE {
+        None
+    } else {
+        match epoch_end(&connection, &ask.source, epoch, shard.request_timeout).await {
+            Ok(Ok(found)) => found,
+            Ok(Err(code)) => return Err(code.to_string()),
+            // Too old to be asked: what the ends say has to do.
+            Err(RequestError::Unsupported(_)) => None,
+            Err(error) => return Err(error.to_string()),
+        }
+    };
+    let at_mark = match mark.filter(|mark| ends.start <= *mark && *mark < ends.high_watermark) {
+        Some(mark) => batch_at(shard, &connection, &ask.source, mark).await?,
+        None => None,
+    };
+    Ok(SourceHistory { ends, epoch_end, at_mark })
+}
+
+/// The first batch that reaches beyond an offset, if there is one in the present format.
+async fn batch_at(
+    shard: &Shard,
+    connection: &Connection,
+    partition: &TopicPartition,
+    offset: i64,
+) -> Result<Option<BatchHeader>, String> {
+    let records = fetch_once(shard, connection, partition, offset).await?;
+    for entry in walk(records) {
+        match entry.map_err(|error| error.to_string())? {
+            WalkEntry::Batch(batch) if batch.header.next_offset() > offset => return Ok(Some(batch.header)),
+            WalkEntry::Batch(_) => {}
+            WalkEntry::Legacy { .. } => return Ok(None),
+        }
+    }
+    Ok(None)
 }
 
 async fn in_time<T>(look_up: impl Future<Output = Result<T, String>>) -> Result<T, String> {
@@ -303,14 +369,15 @@ async fn source_ends(
         }
     };
     let start = ask(OffsetQuery::Start).await?;
-    let high = ask(OffsetQuery::HighWatermark).await?;
-    let stable = if shard.read_committed { ask(OffsetQuery::LastStable).await? } else { high.clone() };
+    let high_answers = ask(OffsetQuery::HighWatermark).await?;
+    let stable = if shard.read_committed { ask(OffsetQuery::LastStable).await? } else { high_answers.clone() };
     let mut found = BTreeMap::new();
     for partition in partitions {
         let offset = |answers| good(shard, answers, partition, Side::Source);
         let ends = || -> Result<SourceEnds, ErrorCode> {
-            let (start, high, stable) = (offset(&start)?, offset(&high)?, offset(&stable)?);
-            Ok(SourceEnds { start, readable_end: stable, high_watermark: high.max(stable) })
+            let (start, high, stable) = (offset(&start)?, offset(&high_answers)?, offset(&stable)?);
+            let leader_epoch = high_answers.get(partition).map_or(LeaderEpoch::NONE, |listed| listed.leader_epoch);
+            Ok(SourceEnds { start, readable_end: stable, high_watermark: high.max(stable), leader_epoch })
         };
         found.insert(partition.clone(), ends());
     }
@@ -336,13 +403,15 @@ async fn target_ends(
             list_offsets(&connection, query, partitions, shard.request_timeout).await.map_err(|error| error.to_string())
         }
     };
+    // Brokers before 2.8 do not know it, others may forbid it: then the tail's headers are read instead. Before the end:
+    // what we wrote until then and the end can only agree if nobody else wrote. Asked the other way round, a late request
+    // of ours could make up for a foreign write.
+    let producers = describe_producers(&connection, partitions, shard.request_timeout).await.ok();
     let start = ask(OffsetQuery::Start).await?;
     // The end first, then what is replicated of it: asked the other way round, a log that moves could look as if all
     // of it were replicated.
     let end = ask(OffsetQuery::End).await?;
     let high = ask(OffsetQuery::HighWatermark).await?;
-    // Brokers before 2.8 do not know it, others may forbid it: then the tail's headers are read instead.
-    let producers = describe_producers(&connection, partitions, shard.request_timeout).await.ok();
     let mut found = BTreeMap::new();
     for partition in partitions {
         let offset = |answers| good(shard, answers, partition, Side::Target);
@@ -436,47 +505,13 @@ async fn read_tail<T>(
 ) -> Result<Vec<T>, String> {
     let leader = ask.target_leader.ok_or("the target partition has no leader")?;
     let connection = connections.to(shard, leader, Side::Target).await?;
-    let version =
-        connection.negotiate::<FetchRequest>(FIRST_VERSION_WITH_IDS - 1).map_err(|error| error.to_string())?;
-    let limits = FetchLimits {
-        wait_ms: 500,
-        bytes_min: 1,
-        bytes_max: TAIL_RESPONSE_BYTES,
-        read_committed: false,
-        rack: String::new(),
-    };
     let mut found = Vec::new();
     let mut next = range.start;
     let mut empty = 0;
     while next < range.end {
-        let mut session = FetchSession::default();
-        let want = Want {
-            fetch_offset: next,
-            partition_bytes_max: TAIL_RESPONSE_BYTES,
-            current_leader_epoch: LeaderEpoch::NONE,
-            last_fetched_epoch: LeaderEpoch::NONE,
-        };
-        session.want(&ask.target, TopicId::ZERO, Some(want));
-        let mut request = session.next_request(version, &limits);
-        // No session: the broker should keep nothing for a read this short.
-        request.session_epoch = -1;
-        let reply = connection
-            .begin(version, &request, TAIL_ANSWER_MAX, shard.request_timeout)
-            .map_err(|error| error.to_string())?
-            .await
-            .map_err(|error| error.to_string())?;
-        let answer = FetchResponse::decode(reply.body, version).map_err(|error| error.to_string())?;
-        let partition = answer
-            .topics
-            .into_iter()
-            .flat_map(|topic| topic.partitions)
-            .next()
-            .ok_or("the answer names no partition")?;
-        if !partition.error_code.is_none() {
-            return Err(partition.error_code.to_string());
-        }
+        let records = fetch_once(shard, &connection, &ask.target, next).await?;
         let before = next;
-        next = collect(partition.records, next, range.end, &keep, &mut found)?;
+        next = collect(records, next, range.end, &keep, &mut found)?;
         if next == before {
             empty += 1;
             if empty > 10 {
@@ -486,6 +521,47 @@ async fn read_tail<T>(
         }
     }
     Ok(found)
+}
+
+/// What a log holds from an offset on, about a megabyte of it.
+async fn fetch_once(
+    shard: &Shard,
+    connection: &Connection,
+    partition: &TopicPartition,
+    offset: i64,
+) -> Result<Bytes, String> {
+    let version =
+        connection.negotiate::<FetchRequest>(FIRST_VERSION_WITH_IDS - 1).map_err(|error| error.to_string())?;
+    let limits = FetchLimits {
+        wait_ms: 500,
+        bytes_min: 1,
+        bytes_max: TAIL_RESPONSE_BYTES,
+        read_committed: false,
+        rack: String::new(),
+    };
+    let mut session = FetchSession::default();
+    let want = Want {
+        fetch_offset: offset,
+        partition_bytes_max: TAIL_RESPONSE_BYTES,
+        current_leader_epoch: LeaderEpoch::NONE,
+        last_fetched_epoch: LeaderEpoch::NONE,
+    };
+    session.want(partition, TopicId::ZERO, Some(want));
+    let mut request = session.next_request(version, &limits);
+    // No session: the broker should keep nothing for a read this short.
+    request.session_epoch = -1;
+    let reply = connection
+        .begin(version, &request, TAIL_ANSWER_MAX, shard.request_timeout)
+        .map_err(|error| error.to_string())?
+        .await
+        .map_err(|error| error.to_string())?;
+    let answer = FetchResponse::decode(reply.body, version).map_err(|error| error.to_string())?;
+    let found = answer.topics.into_iter().flat_map(|topic| topic.partitions).next();
+    let found = found.ok_or("the answer names no partition")?;
+    if !found.error_code.is_none() {
+        return Err(found.error_code.to_string());
+    }
+    Ok(found.records)
 }
 
 fn collect<T>(

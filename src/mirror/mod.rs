@@ -6,6 +6,7 @@
 
 pub mod anchor;
 mod budget;
+pub mod decision;
 mod flow;
 mod identity;
 pub mod lease;
@@ -15,6 +16,7 @@ mod lookup;
 pub mod partition;
 mod reach;
 mod report;
+pub mod resume;
 mod runs;
 pub mod settings;
 mod shard;

@@ -13,7 +13,8 @@ use std::{
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{
-    anchor::Anchor,
+    anchor::Record,
+    decision::Decision,
     partition::{Break, Lost, OpenReason, PartitionSpec, PartitionState, Progress, StopReason},
 };
 use crate::protocol::{NumberHasher, TopicPartition};
@@ -33,6 +34,8 @@ pub(crate) enum Command {
     Assign(Vec<(CopyId, PartitionSpec, Option<StopReason>)>),
     /// Stop these: settle what is in flight, offer last anchors, then say so.
     Revoke { copies: Vec<CopyId>, done: oneshot::Sender<()> },
+    /// What was decided about partitions that stand. The answer names those that stood for that, and go on now.
+    Decide { decisions: Vec<(CopyId, Decision)>, done: oneshot::Sender<Vec<CopyId>> },
     /// The target topics' `max.message.bytes` as they are now, where they changed.
     Limits(Vec<(CopyId, Option<usize>)>),
     /// What became of offered anchors.
@@ -45,7 +48,7 @@ pub(crate) struct AnchorOffer {
     pub(crate) copy: CopyId,
     pub(crate) source: TopicPartition,
     pub(crate) target: TopicPartition,
-    pub(crate) anchor: Anchor,
+    pub(crate) record: Record,
     pub(crate) breaks: Vec<Break>,
     pub(crate) tail_bytes: u64,
 }

@@ -2,7 +2,12 @@
 //!
 //! Compacted, one partition. Keys and values are JSON with a version, so that an operator can read them with any
 //! client. A break is written before the anchor that covers it (`design.md` 4); a copy of the last anchor outlives the
-//! group's commits, which brokers let expire.
+//! group's commits, which brokers let expire. Decisions of operators are here too, where a mirror that runs looks for them
+//! while partitions stand, and another one at its start.
+//!
+//! Runs in the order of their targets are in the order of time. Where a copy went on at an earlier source offset than it
+//! had reached (another history of the source), the later run is the one that counts from there on, and runs before it
+//! whose source offsets are not below its own are void.
 //!
 //! Breaks also stand inside batches: where compaction took records, the distance between both logs changes at each gap.
 //! A source offset in a gap stands for the next record, so it translates to the least of what its run says and where
@@ -14,7 +19,11 @@ use bytes::Bytes;
 use kafka_protocol::messages::{FetchRequest, ProduceRequest, produce_request};
 use serde::{Deserialize, Serialize};
 
-use super::{anchor::Anchor, partition::Break};
+use super::{
+    anchor::{Anchor, DecisionId, Record},
+    decision::{Action, Decision},
+    partition::Break,
+};
 use crate::{
     batch::{BatchBuilder, Entry, records, walk},
     client::{
@@ -55,6 +64,8 @@ enum Key {
     },
     #[serde(rename = "anchor", rename_all = "camelCase")]
     Anchor { version: u8, topic: String, partition: i32 },
+    #[serde(rename = "decision", rename_all = "camelCase")]
+    Decision { version: u8, topic: String, partition: i32 },
 }
 
 #[derive(Debug, Serialize, Deserialize, PartialEq, Eq)]
@@ -70,14 +81,25 @@ struct AnchorValue {
     metadata: String,
 }
 
+#[derive(Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+struct DecisionValue {
+    id: String,
+    action: Action,
+    answers: String,
+    decided_ms: i64,
+}
+
 const VERSION: u8 = 1;
 
 /// What is to be written, by remote partition.
 pub(crate) enum Row<'a> {
     /// A new run of the copy that the anchor belongs to.
     Break(&'a TopicPartition, &'a Anchor, Break),
-    /// A copy of an anchor.
-    Anchor(&'a TopicPartition, &'a Anchor),
+    /// A copy of an anchor, or of the record of a partition that stands without one.
+    Record(&'a TopicPartition, &'a Record),
+    /// What an operator decided.
+    Decision(&'a TopicPartition, &'a Decision),
 }
 
 impl Row<'_> {
@@ -94,15 +116,25 @@ impl Row<'_> {
                 }),
                 serde_json::to_vec(&RunValue { target_start: run.target_start }),
             ),
-            Row::Anchor(target, anchor) => (
+            Row::Record(target, record) => (
                 serde_json::to_vec(&Key::Anchor {
                     version: VERSION,
                     topic: target.topic.as_str().to_owned(),
                     partition: target.partition.0,
                 }),
-                serde_json::to_vec(&AnchorValue {
-                    target_next: anchor.position.target_next,
-                    metadata: anchor.to_metadata(),
+                serde_json::to_vec(&AnchorValue { target_next: record.offset(), metadata: record.to_metadata() }),
+            ),
+            Row::Decision(target, decision) => (
+                serde_json::to_vec(&Key::Decision {
+                    version: VERSION,
+                    topic: target.topic.as_str().to_owned(),
+                    partition: target.partition.0,
+                }),
+                serde_json::to_vec(&DecisionValue {
+                    id: format!("{:016x}", decision.id.0),
+                    action: decision.action,
+                    answers: decision.answers.clone(),
+                    decided_ms: decision.decided_ms,
                 }),
             ),
         };
@@ -232,12 +264,13 @@ impl RunsTopic {
         }
     }
 
-    /// The last copy of each anchor. Reads the whole topic; for partitions whose commit is gone.
-    pub(crate) async fn read_anchors(&self) -> Result<BTreeMap<TopicPartition, (i64, String)>, ClientError> {
-        self.or_refresh(self.try_read_anchors().await).await
+    /// What the topic holds from an offset on, the last row of each kind and partition; from its beginning if the topic
+    /// ends before that offset.
+    pub(crate) async fn read(&self, from: i64) -> Result<Rows, ClientError> {
+        self.or_refresh(self.try_read(from).await).await
     }
 
-    async fn try_read_anchors(&self) -> Result<BTreeMap<TopicPartition, (i64, String)>, ClientError> {
+    async fn try_read(&self, from: i64) -> Result<Rows, ClientError> {
         let failed = |error| ClientError::Request { cluster: self.cluster.alias().clone(), error };
         let connection = self.cluster.dial(self.leader().await?).await?;
         let only = [self.partition.clone()];
@@ -259,11 +292,13 @@ impl RunsTopic {
                 }
             }
         }
-        let (mut next, end) = match offsets.as_slice() {
+        let (start, end) = match offsets.as_slice() {
             &[start, end] => (start, end),
             _ => (0, 0),
         };
-        let mut anchors = BTreeMap::new();
+        // Another topic of this name, if it ends before what was read.
+        let mut next = if from > end { start } else { from.max(start) };
+        let mut rows = Rows { next: end, ..Rows::default() };
         let version = connection.negotiate::<FetchRequest>(FIRST_VERSION_WITH_IDS - 1).map_err(failed)?;
         let mut without_progress = 0;
         while next < end {
@@ -277,7 +312,7 @@ impl RunsTopic {
                     continue;
                 }
                 next = batch.header.next_offset();
-                note_anchors(&batch, &mut anchors);
+                rows.note(&batch);
             }
             if next == before {
                 without_progress += 1;
@@ -291,7 +326,7 @@ impl RunsTopic {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }
-        Ok(anchors)
+        Ok(rows)
     }
 
     async fn fetch(
@@ -336,18 +371,44 @@ impl RunsTopic {
     }
 }
 
-fn note_anchors(batch: &crate::batch::Batch, anchors: &mut BTreeMap<TopicPartition, (i64, String)>) {
-    // The topic is created with compression.type=producer and we write uncompressed: anything else is not ours.
-    let Ok(rows) = records(batch) else { return };
-    for row in rows.flatten() {
-        let (Some(key), Some(value)) = (row.key, row.value) else {
-            continue;
-        };
-        if let Ok(Key::Anchor { version: VERSION, topic, partition }) = serde_json::from_slice(&key)
-            && let Ok(value) = serde_json::from_slice::<AnchorValue>(&value)
-        {
-            let key = TopicPartition { topic: TopicName::new(topic), partition: PartitionId(partition) };
-            anchors.insert(key, (value.target_next, value.metadata));
+/// What was read of the runs topic.
+#[derive(Debug, Default)]
+pub(crate) struct Rows {
+    /// Committed offset and metadata of the last copy of each record.
+    pub(crate) anchors: BTreeMap<TopicPartition, (i64, String)>,
+    /// The last decision about each partition.
+    pub(crate) decisions: BTreeMap<TopicPartition, Decision>,
+    /// Where to read on.
+    pub(crate) next: i64,
+}
+
+impl Rows {
+    fn note(&mut self, batch: &crate::batch::Batch) {
+        // The topic is created with compression.type=producer and we write uncompressed: anything else is not ours.
+        let Ok(rows) = records(batch) else { return };
+        for row in rows.flatten() {
+            let (Some(key), Some(value)) = (row.key, row.value) else {
+                continue;
+            };
+            let partition =
+                |topic, partition| TopicPartition { topic: TopicName::new(topic), partition: PartitionId(partition) };
+            match serde_json::from_slice(&key) {
+                Ok(Key::Anchor { version: VERSION, topic, partition: number }) => {
+                    if let Ok(value) = serde_json::from_slice::<AnchorValue>(&value) {
+                        self.anchors.insert(partition(topic, number), (value.target_next, value.metadata));
+                    }
+                }
+                Ok(Key::Decision { version: VERSION, topic, partition: number }) => {
+                    if let Ok(value) = serde_json::from_slice::<DecisionValue>(&value)
+                        && let Ok(id) = u64::from_str_radix(&value.id, 16)
+                    {
+                        let DecisionValue { action, answers, decided_ms, .. } = value;
+                        let decision = Decision { id: DecisionId(id), action, answers, decided_ms };
+                        self.decisions.insert(partition(topic, number), decision);
+                    }
+                }
+                _ => {}
+            }
         }
     }
 }

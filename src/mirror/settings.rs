@@ -68,6 +68,14 @@ pub struct FlowSettings {
     pub on_target_not_empty: OnTargetNotEmpty,
     /// What to do when the target topic is another one than our position belongs to.
     pub on_target_recreated: OnTargetRecreated,
+    /// What to do when records are gone from the source before they were copied.
+    pub on_source_loss: OnTrouble,
+    /// What to do when the source lost records that were copied already.
+    pub on_source_truncated: OnTrouble,
+    /// What to do when the source topic is another one than was copied.
+    pub on_source_recreated: OnSourceRecreated,
+    /// What to do when somebody else wrote to the remote partition.
+    pub on_foreign_write: OnTrouble,
     /// Which time records of a LogAppendTime source show on the target.
     pub log_append_time: LogAppendTime,
     /// What one batch may become, in bytes, when it has to be decompressed.
@@ -371,6 +379,27 @@ pub enum OnTargetRecreated {
     Stop,
     /// Forget the position and copy from the start into the new topic.
     Begin,
+}
+
+/// `towpath.on.source.loss`, `towpath.on.source.truncated`, `towpath.on.foreign.write`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnTrouble {
+    /// The partition stands still in a named state until somebody decides.
+    Stop,
+    /// The copy goes on behind it; a warning and a counter tell.
+    Continue,
+}
+
+/// `towpath.on.source.recreated`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnSourceRecreated {
+    /// The partition stands still in a named state until somebody decides.
+    #[default]
+    Stop,
+    /// The new topic is copied from its beginning, behind the records of the former one.
+    Append,
+    /// The remote topic is deleted and created anew, and the new topic is copied from its beginning.
+    RecreateTarget,
 }
 
 /// `towpath.on.target.not.empty`.

@@ -22,17 +22,21 @@ use crate::{
         recovery::{CoordinatorStep, coordinator_step},
     },
     mirror::{
-        anchor::Anchor,
+        anchor::{Anchor, AnchorError, Record},
         lease_driver::LeaseCommand,
-        partition::PartitionState,
+        partition::{PartitionState, StopReason},
         report::{AnchorOffer, AnchorOutcome, Command, CopyId},
         runs::{Row, RunsTopic},
     },
     protocol::{ErrorCode, TopicPartition},
 };
 
-/// Offsets of one commit: about 250 bytes each, and a commit must stay well below a megabyte (`design.md` 4).
+/// Offsets of one commit, and their metadata in bytes: it must stay well below a megabyte (`design.md` 4).
 const OFFSETS_PER_COMMIT: usize = 1000;
+const METADATA_PER_COMMIT: usize = 400_000;
+/// Metadata of a partition that copies, and of one that stands, at most.
+const METADATA_BYTES: usize = 400;
+const METADATA_BYTES_STANDING: usize = 2000;
 /// How often last anchors are copied to the runs topic, where they do not expire.
 const COPY_INTERVAL: Duration = Duration::from_secs(3600);
 /// A commit that has no answer in this time counts as failed; it is offered again.
@@ -61,8 +65,8 @@ pub(super) struct Committer {
     runs: RunsTopic,
     lease: mpsc::Sender<LeaseCommand>,
     shards: Vec<mpsc::Sender<Command>>,
-    /// The last durable anchor of each partition that the runs topic does not have yet.
-    uncopied: RefCell<BTreeMap<TopicPartition, Anchor>>,
+    /// The last durable record of each partition that the runs topic does not have yet.
+    uncopied: RefCell<BTreeMap<TopicPartition, Record>>,
     /// Some of them must not wait for the hour to be over.
     copy_now: Notify,
     source: Option<SourceCommits>,
@@ -144,7 +148,11 @@ impl Committer {
             }
             let rows: Vec<Row<'_>> = lot
                 .iter()
-                .flat_map(|offer| offer.breaks.iter().map(|run| Row::Break(&offer.target, &offer.anchor, *run)))
+                .filter_map(|offer| match &offer.record {
+                    Record::Anchor(anchor) => Some((offer, anchor)),
+                    Record::Standing(_) => None,
+                })
+                .flat_map(|(offer, anchor)| offer.breaks.iter().map(|run| Row::Break(&offer.target, anchor, *run)))
                 .collect();
             let written = match timeout(RUNS_PATIENCE, self.runs.write(&rows)).await {
                 Ok(Ok(())) => Ok(()),
@@ -163,9 +171,17 @@ impl Committer {
     }
 
     async fn commit(&self, lot: Vec<AnchorOffer>) {
+        // Brokers drop the offsets of a topic with it: only a copy can say that it is gone.
+        let (gone, lot): (Vec<_>, Vec<_>) =
+            lot.into_iter().partition(|offer| offer.record.state() == StopReason::TargetGone.code());
+        gone.iter().for_each(|offer| self.note(offer));
+        self.answer(&gone, &gone.iter().map(|offer| offer.copy).collect()).await;
         let mut durable = BTreeSet::new();
-        for chunk in lot.chunks(OFFSETS_PER_COMMIT) {
+        let mut rest = lot.as_slice();
+        while !rest.is_empty() {
+            let (chunk, after) = rest.split_at(chunk_len(rest));
             durable.append(&mut self.commit_chunk(chunk).await);
+            rest = after;
         }
         for offer in lot.iter().filter(|offer| durable.contains(&offer.copy)) {
             self.note(offer);
@@ -189,13 +205,14 @@ impl Committer {
     }
 
     fn note(&self, offer: &AnchorOffer) {
-        self.uncopied.borrow_mut().insert(offer.target.clone(), offer.anchor.clone());
-        if offer.anchor.state == PartitionState::Anchoring.code() {
-            // The first anchor of a partition: its commit may expire before the hour is over.
+        self.uncopied.borrow_mut().insert(offer.target.clone(), offer.record.clone());
+        if offer.record.state() == PartitionState::Anchoring.code() || offer.record.incident().is_some() {
+            // The first anchor of a partition: its commit may expire before the hour is over. And what a partition that
+            // stands says may be needed when its topic, and the commits with it, are gone.
             self.copy_now.notify_one();
         }
-        if let Some(source) = &self.source {
-            source.due.borrow_mut().insert(offer.source.clone(), offer.anchor.position.source_next);
+        if let (Some(source), Record::Anchor(anchor)) = (&self.source, &offer.record) {
+            source.due.borrow_mut().insert(offer.source.clone(), anchor.position.source_next);
         }
     }
 
@@ -221,7 +238,7 @@ impl Committer {
         if due.is_empty() {
             return;
         }
-        let rows: Vec<Row<'_>> = due.iter().map(|(target, anchor)| Row::Anchor(target, anchor)).collect();
+        let rows: Vec<Row<'_>> = due.iter().map(|(target, record)| Row::Record(target, record)).collect();
         let written = match timeout(RUNS_PATIENCE, self.runs.write(&rows)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(error.to_string()),
@@ -229,7 +246,7 @@ impl Committer {
         };
         match written {
             // What was anchored anew meanwhile is still to be copied.
-            Ok(()) => self.uncopied.borrow_mut().retain(|target, anchor| due.get(target) != Some(anchor)),
+            Ok(()) => self.uncopied.borrow_mut().retain(|target, record| due.get(target) != Some(record)),
             Err(error) => {
                 warn!(flow = %self.flow, error, "copies of anchors could not be written; tried again later");
                 tokio::time::sleep(Duration::from_secs(1)).await;
@@ -260,8 +277,8 @@ impl Committer {
             .iter()
             .map(|offer| OffsetToCommit {
                 partition: offer.target.clone(),
-                offset: offer.anchor.position.target_next,
-                metadata: offer.anchor.to_metadata(),
+                offset: offer.record.offset(),
+                metadata: offer.record.to_metadata(),
             })
             .collect();
         let (reply, answer) = oneshot::channel();
@@ -306,6 +323,18 @@ impl Committer {
             debug!(flow = %self.flow, partition = %offer.target, error = %code, "anchor not committed yet");
         }
     }
+}
+
+/// How many of these go into one commit.
+fn chunk_len(offers: &[AnchorOffer]) -> usize {
+    let mut room = METADATA_PER_COMMIT;
+    let fits = offers.iter().take(OFFSETS_PER_COMMIT).take_while(|offer| {
+        let bytes = if offer.record.incident().is_some() { METADATA_BYTES_STANDING } else { METADATA_BYTES };
+        let fits = room >= bytes;
+        room = room.saturating_sub(bytes);
+        fits
+    });
+    fits.count().max(1)
 }
 
 impl SourceCommits {
@@ -423,17 +452,31 @@ async fn try_read(
             continue;
         }
         let metadata = offset.metadata.unwrap_or_default();
-        anchors.insert(offset.tp, Anchor::from_commit(offset.committed_offset, &metadata));
+        if let Some(anchor) = position(offset.committed_offset, &metadata) {
+            anchors.insert(offset.tp, anchor);
+        }
     }
     // The copies are asked only if something may be found there: partitions that hold records, but have no commit.
     if targets.iter().any(|partition| !anchors.contains_key(partition)) {
-        let copies = runs.read_anchors().await.map_err(|error| error.to_string())?;
-        for (partition, (target_next, metadata)) in copies {
-            if targets.contains(&partition) && !anchors.contains_key(&partition) {
+        let copies = runs.read(0).await.map_err(|error| error.to_string())?;
+        for (partition, (target_next, metadata)) in copies.anchors {
+            if targets.contains(&partition)
+                && !anchors.contains_key(&partition)
+                && let Some(anchor) = position(target_next, &metadata)
+            {
                 info!(partition = %partition, "the group has no anchor any more; its last copy is used");
-                anchors.insert(partition, Anchor::from_commit(target_next, &metadata));
+                anchors.insert(partition, anchor);
             }
         }
     }
     Ok(anchors)
+}
+
+/// The anchor that a record holds; `None` if it says only that the partition stands.
+fn position(offset: i64, metadata: &str) -> Option<Result<Anchor, AnchorError>> {
+    match Record::from_commit(offset, metadata) {
+        Ok(Record::Anchor(anchor)) => Some(Ok(anchor)),
+        Ok(Record::Standing(_)) => None,
+        Err(error) => Some(Err(error)),
+    }
 }

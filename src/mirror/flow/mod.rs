@@ -4,8 +4,10 @@
 //! positions durable. Start reading at [`Flow::run`].
 
 mod anchors;
+mod decisions;
 mod discovery;
 mod leaders;
+mod losses;
 mod running;
 mod status;
 
@@ -26,6 +28,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+pub(crate) use self::decisions::{decision, leave, leave_topic};
 use self::{
     anchors::Committer,
     discovery::{Discovery, Renewed},
@@ -36,10 +39,13 @@ use super::{
     anchor::{Anchor, AnchorError, Shape},
     lease::{Lease, LeaseConfig, LeaseLost, lease_group},
     lease_driver::{self, LEAVE_PATIENCE, LeaseCommand},
-    partition::{PartitionSettings, StartAt, TargetNotEmpty},
+    partition::{PartitionSettings, Policies, StartAt, TargetNotEmpty},
     report::{Command, LeaseClock, Report},
     runs::RunsTopic,
-    settings::{ClusterSettings, FlowSettings, Isolation, LogAppendTime, OnTargetNotEmpty, StartOffset},
+    settings::{
+        ClusterSettings, FlowSettings, Isolation, LogAppendTime, OnSourceRecreated, OnTargetNotEmpty, OnTrouble,
+        StartOffset,
+    },
     shard::ShardConfig,
 };
 use crate::{
@@ -401,16 +407,27 @@ impl Flow {
                 StartOffset::Earliest => StartAt::Earliest,
                 StartOffset::Latest => StartAt::Latest,
             },
-            target_not_empty: match self.settings.on_target_not_empty {
-                OnTargetNotEmpty::Stop => TargetNotEmpty::Stop,
-                OnTargetNotEmpty::Append => TargetNotEmpty::Append,
-            },
+            policies: self.policies(),
             shape: self.shape(),
             window_max: usize::from(self.settings.produce.in_flight_per_partition_max),
             old_age,
             tail_bytes_max: self.settings.anchor.bytes.saturating_mul(TAIL_BYTES_FACTOR),
             open_bytes_max: self.settings.open_bytes_max,
             stopped_retry: Duration::from_secs(30),
+        }
+    }
+
+    fn policies(&self) -> Policies {
+        let settings = &self.settings;
+        Policies {
+            target_not_empty: match settings.on_target_not_empty {
+                OnTargetNotEmpty::Stop => TargetNotEmpty::Stop,
+                OnTargetNotEmpty::Append => TargetNotEmpty::Append,
+            },
+            loss_continues: settings.on_source_loss == OnTrouble::Continue,
+            truncated_continues: settings.on_source_truncated == OnTrouble::Continue,
+            recreated_appends: settings.on_source_recreated == OnSourceRecreated::Append,
+            foreign_continues: settings.on_foreign_write == OnTrouble::Continue,
         }
     }
 
@@ -490,6 +507,11 @@ async fn both<T>(
         },
     };
     Ok((from?, to?))
+}
+
+/// A cluster to be asked on its own, by another command than the mirror.
+pub(crate) fn target_cluster(settings: &ClusterSettings) -> Cluster {
+    cluster(settings)
 }
 
 fn cluster(settings: &ClusterSettings) -> Cluster {

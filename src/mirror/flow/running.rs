@@ -16,22 +16,23 @@ use tracing::{error, info, warn};
 use super::{
     Flow, FlowContext, FlowEnd, FlowError,
     anchors::committed_anchors,
+    decisions::Desk,
     discovery::{Discovered, Discovery, Refusal, Renewed},
     leaders::Leaders,
+    losses::log_losses,
     status::add,
 };
 use crate::{
     mirror::{
-        anchor::{Anchor, AnchorError},
+        anchor::AnchorError,
         identity::{IdentityOf, identity},
         lease::{RevokeReason, SlotSet, slot_of},
         lease_driver::{LeaseCommand, LeaseEvent},
         partition::{PartitionSpec, PartitionState, StopReason},
-        report::{AnchorOffer, AnchorOutcome, Command, CopyId, PartitionReport, Report},
+        report::{AnchorOffer, AnchorOutcome, Command, CopyId, Report},
         runs::RunsTopic,
-        settings::OnTargetRecreated,
     },
-    protocol::{TopicName, TopicPartition},
+    protocol::{TopicId, TopicName, TopicPartition},
 };
 
 /// How long revoked or stopping partitions may take to settle. The rest of the ten seconds a stop may take is for the
@@ -45,35 +46,42 @@ const MISSING_PAUSE: Duration = Duration::from_secs(1);
 /// Topics being looked for.
 type Looking<'a> = Pin<Box<dyn Future<Output = Result<Renewed, FlowError>> + 'a>>;
 
-struct Copy {
+pub(super) struct Copy {
     source: TopicPartition,
+    pub(super) target: TopicPartition,
+    /// As it was when this began.
+    pub(super) target_topic_id: TopicId,
     slot: u8,
-    worker: usize,
+    pub(super) worker: usize,
 }
 
 pub(super) struct Running<'a> {
-    flow: &'a Flow,
+    pub(super) flow: &'a Flow,
     context: &'a FlowContext,
     discovery: Discovery<'a>,
-    runs: RunsTopic,
+    pub(super) runs: RunsTopic,
     group: Arc<str>,
-    shards: Vec<mpsc::Sender<Command>>,
+    pub(super) shards: Vec<mpsc::Sender<Command>>,
     lease_commands: mpsc::Sender<LeaseCommand>,
     anchor_offers: mpsc::Sender<Vec<AnchorOffer>>,
-    copies: BTreeMap<CopyId, Copy>,
+    pub(super) copies: BTreeMap<CopyId, Copy>,
     next_id: u32,
     /// Slots of the lease that are ours.
-    owned: SlotSet,
+    pub(super) owned: SlotSet,
     assigned_once: bool,
     /// Topics at the start; others begin at their beginning even under `latest`.
     first_topics: BTreeSet<TopicName>,
     topics: Vec<Discovered>,
     /// What the target refuses to create or grow, by remote topic.
-    refusals: BTreeMap<TopicName, Refusal>,
+    pub(super) refusals: BTreeMap<TopicName, Refusal>,
     /// Partitions of ours that have no place on the target, and are looked for again soon.
     missing: BTreeMap<TopicPartition, Missing>,
-    source_leaders: Leaders,
-    target_leaders: Leaders,
+    pub(super) source_leaders: Leaders,
+    pub(super) target_leaders: Leaders,
+    /// What was decided about partitions that stand.
+    pub(super) desk: Desk,
+    /// Topics are to be looked for at once.
+    discover_now: bool,
     /// Set once a stop was seen: everything in flight must have settled by then.
     settle_by: Option<Instant>,
 }
@@ -124,6 +132,8 @@ impl<'a> Running<'a> {
             missing: BTreeMap::new(),
             source_leaders: links.source_leaders,
             target_leaders: links.target_leaders,
+            desk: Desk::default(),
+            discover_now: false,
             settle_by: None,
         };
         running.follow_leaders();
@@ -148,6 +158,9 @@ impl<'a> Running<'a> {
         // Beside the loop: a broker that does not answer must not hold up the lease or anchors.
         let mut looking: Option<Looking<'a>> = None;
         loop {
+            if std::mem::take(&mut self.discover_now) {
+                next_discovery = Some(Instant::now());
+            }
             if let Some(pause) = self.missing_pause() {
                 let soon = Instant::now() + pause;
                 next_discovery = Some(next_discovery.map_or(soon, |next| next.min(soon)));
@@ -172,6 +185,7 @@ impl<'a> Running<'a> {
                     looking = None;
                     self.discovered(found).await;
                 }
+                done = self.desk.work() => self.desk_done(done, reports).await,
                 () = sleep_until(next_discovery.unwrap_or_else(Instant::now)),
                     if next_discovery.is_some() && looking.is_none() =>
                 {
@@ -188,6 +202,7 @@ impl<'a> Running<'a> {
     fn is_caught_up(&self) -> bool {
         let status = self.flow.status.borrow();
         self.assigned_once
+            && self.desk.is_settled()
             && self.missing.values().all(|missing| self.refusals.contains_key(&missing.target))
             && self.copies.keys().all(|id| {
                 status
@@ -202,7 +217,10 @@ impl<'a> Running<'a> {
         let rows = status.partitions.values().map(|(name, row)| (name, &row.state));
         rows.chain(&status.missing)
             .filter_map(|(name, state)| match state {
-                PartitionState::Stopped(reason) => Some((name.clone(), format!("{reason}; {}", reason.remedy()))),
+                PartitionState::Stopped(reason) => {
+                    let topic = name.rsplit_once('-').map_or(name.as_str(), |(topic, _)| topic);
+                    Some((name.clone(), format!("{reason}; {}", reason.remedy_for(topic))))
+                }
                 _ => None,
             })
             .collect()
@@ -234,6 +252,7 @@ impl<'a> Running<'a> {
                     if let Some(copy) = self.copies.get(&id) {
                         let before = status.partitions.get(&id).map(|(_, row)| row);
                         log_losses(&self.flow.name, &copy.source, before, &row);
+                        self.desk.note(id, &row.state);
                         status.partitions.insert(id, (copy.source.to_string(), row));
                     }
                 }
@@ -316,8 +335,13 @@ impl<'a> Running<'a> {
         self.flow.status.borrow_mut().set_state(state);
     }
 
+    /// Has topics looked for at once.
+    pub(super) fn discover_soon(&mut self) {
+        self.discover_now = true;
+    }
+
     /// Gives every partition of these slots that nobody copies yet to a worker.
-    async fn assign(&mut self, slots: SlotSet, appeared: bool) {
+    pub(super) async fn assign(&mut self, slots: SlotSet, appeared: bool) {
         let known: BTreeSet<TopicPartition> = self.copies.values().map(|copy| copy.source.clone()).collect();
         let mut fresh = Vec::new();
         let remotes = self.flow.target.snapshot();
@@ -353,15 +377,16 @@ impl<'a> Running<'a> {
         for (topic, source, slot, appeared) in fresh {
             let target = TopicPartition::new(topic.target.clone(), source.partition);
             let source_topic_id = sources.topic_id(&source.topic).unwrap_or_default();
-            let (anchor, trouble) = match anchors.get(&target) {
-                Some(Ok(anchor)) if self.begins_anew(anchor, &target) => {
-                    warn!(flow = %self.flow.name, partition = %target, "the target topic is another one; the copy begins anew");
-                    (None, None)
-                }
+            let (mut anchor, mut trouble) = match anchors.get(&target) {
                 Some(Ok(anchor)) => (Some(anchor.clone()), None),
                 Some(Err(error)) => (None, Some(unreadable(error))),
                 None => (None, None),
             };
+            let anew = (anchor.is_some() || trouble.is_some()) && self.begins_anew(anchor.as_ref(), &target);
+            if anew {
+                warn!(flow = %self.flow.name, partition = %target, "the target topic is another one; the copy begins anew");
+                (anchor, trouble) = (None, None);
+            }
             let reason = topic.refused.clone().map(|why| StopReason::TwoWriters { why }).or(trouble);
             let fresh_identity = identity(IdentityOf {
                 source_cluster: &self.flow.source_cluster_id,
@@ -370,20 +395,21 @@ impl<'a> Running<'a> {
                 partition: &source,
                 topic_id: source_topic_id,
             });
+            let target_topic_id = remotes.topic_id(&target.topic).unwrap_or_default();
             let spec = PartitionSpec {
-                target_topic_id: remotes.topic_id(&target.topic).unwrap_or_default(),
+                target_topic_id,
                 source: source.clone(),
-                target,
+                target: target.clone(),
                 source_topic_id,
                 fresh_identity,
                 anchor,
                 target_batch_bytes_max: topic.target_batch_bytes_max,
-                appeared_later: appeared || !self.first_topics.contains(&source.topic),
+                appeared_later: appeared || anew || !self.first_topics.contains(&source.topic),
             };
             let id = CopyId(self.next_id);
             self.next_id = self.next_id.wrapping_add(1);
             let worker = usize::try_from(id.0).unwrap_or(0) % self.shards.len().max(1);
-            self.copies.insert(id, Copy { source, slot, worker });
+            self.copies.insert(id, Copy { source, target, target_topic_id, slot, worker });
             lots.entry(worker).or_default().push((id, spec, reason));
         }
         info!(
@@ -397,15 +423,6 @@ impl<'a> Running<'a> {
                 let _ = shard.send(Command::Assign(lot)).await;
             }
         }
-    }
-
-    /// Whether the operator wants the copy to begin anew because this anchor belongs to a former target topic.
-    fn begins_anew(&self, anchor: &Anchor, target: &TopicPartition) -> bool {
-        let found = self.flow.target.snapshot().topic_id(&target.topic).unwrap_or_default();
-        self.flow.settings.on_target_recreated == OnTargetRecreated::Begin
-            && !found.is_zero()
-            && !anchor.target_topic_id.is_zero()
-            && found != anchor.target_topic_id
     }
 
     /// How long to wait before partitions without a place are looked for again, if there are any.
@@ -450,7 +467,12 @@ impl<'a> Running<'a> {
     }
 
     /// Lets workers stop these; true if all of them settled in time.
-    async fn give_up(&mut self, going: &[CopyId], patience: Duration, reports: &mut mpsc::Receiver<Report>) -> bool {
+    pub(super) async fn give_up(
+        &mut self,
+        going: &[CopyId],
+        patience: Duration,
+        reports: &mut mpsc::Receiver<Report>,
+    ) -> bool {
         let mut waiting = Vec::new();
         for (worker, shard) in self.shards.iter().enumerate() {
             let copies: Vec<CopyId> = going
@@ -499,6 +521,7 @@ impl<'a> Running<'a> {
         }
         for id in going {
             self.copies.remove(id);
+            self.desk.forget(*id);
             let mut status = self.flow.status.borrow_mut();
             if let Some((_, row)) = status.partitions.remove(id) {
                 add(&mut status.gone, &row.progress);
@@ -517,81 +540,6 @@ impl<'a> Running<'a> {
     }
 }
 
-/// Names what retention took before it was copied.
-fn log_losses(flow: &str, source: &TopicPartition, before: Option<&PartitionReport>, row: &PartitionReport) {
-    let (known, counted) = before.map_or((0, 0), |row| (row.losses.len(), row.progress.lost_records));
-    let (topic, partition) = (source.topic.as_str(), source.partition.0);
-    let text = "records were gone at the source before they were copied";
-    for lost in row.losses.iter().skip(known) {
-        let (from, to) = (lost.from, lost.to - 1);
-        warn!(flow, topic, partition, from, to, records = lost.to - lost.from, "{text}");
-    }
-    // Only the first ones are remembered one by one.
-    if row.losses.len() == known && row.progress.lost_records > counted {
-        warn!(flow, topic, partition, records = row.progress.lost_records - counted, "more {text}");
-    }
-}
-
 fn unreadable(error: &AnchorError) -> StopReason {
     StopReason::PositionUnknown { why: format!("its anchor cannot be read: {error}") }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::{Arc, Mutex};
-
-    use super::*;
-    use crate::mirror::partition::{Lost, Progress};
-
-    /// What is logged, as text.
-    #[derive(Clone, Default)]
-    struct Log(Arc<Mutex<Vec<u8>>>);
-
-    impl std::io::Write for Log {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().unwrap().extend(bytes);
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-
-    fn row(losses: &[(i64, i64)], lost_records: u64) -> PartitionReport {
-        PartitionReport {
-            state: PartitionState::Copying,
-            source_next: 0,
-            lag: 0,
-            newest_timestamp: -1,
-            progress: Progress { lost_records, ..Progress::default() },
-            losses: losses.iter().map(|(from, to)| Lost { from: *from, to: *to }).collect(),
-            reached_goal: false,
-        }
-    }
-
-    fn said(before: Option<&PartitionReport>, now: &PartitionReport) -> String {
-        let log = Log::default();
-        let writer = log.clone();
-        let subscriber =
-            tracing_subscriber::fmt().without_time().with_ansi(false).with_writer(move || writer.clone()).finish();
-        let source = TopicPartition::new("orders", 3);
-        tracing::subscriber::with_default(subscriber, || log_losses("A->B", &source, before, now));
-        let bytes = log.0.lock().unwrap().clone();
-        String::from_utf8(bytes).unwrap()
-    }
-
-    #[test]
-    fn each_loss_is_named_once_with_its_partition_and_offsets() {
-        let first = row(&[(10, 15)], 5);
-        let text = said(None, &first);
-        for part in ["WARN", "topic=\"orders\"", "partition=3", "from=10", "to=14", "records=5"] {
-            assert!(text.contains(part), "{part}: {text}");
-        }
-        assert_eq!(said(Some(&first), &first), "");
-        let second = said(Some(&first), &row(&[(10, 15), (20, 30)], 15));
-        assert!(second.contains("from=20") && !second.contains("from=10"), "{second}");
-        let uncounted = said(Some(&first), &row(&[(10, 15)], 105));
-        assert!(uncounted.contains("records=100") && uncounted.contains("more records"), "{uncounted}");
-    }
 }

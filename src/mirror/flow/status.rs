@@ -114,6 +114,8 @@ pub(super) fn add(sum: &mut Progress, one: &Progress) {
     sum.control_batches += one.control_batches;
     sum.aborted_records += one.aborted_records;
     sum.lost_records += one.lost_records;
+    sum.truncated_records += one.truncated_records;
+    sum.foreign_records += one.foreign_records;
     sum.already_there += one.already_there;
     sum.bytes_in_vain += one.bytes_in_vain;
 }

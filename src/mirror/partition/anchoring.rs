@@ -1,10 +1,10 @@
-//! What of the copy is durable: anchors and the breaks before them.
+//! What of the copy is durable: anchors and the breaks before them, and why a partition stands.
 
 use super::{
     machine::{PartitionMachine, Phase},
     types::Break,
 };
-use crate::mirror::anchor::Anchor;
+use crate::mirror::anchor::{Anchor, Notes, Record, Standing};
 
 /// Breaks that wait for an anchor; a topic of tiny transactions makes one in every transaction.
 const BREAKS_MAX: usize = 10_000;
@@ -17,6 +17,9 @@ impl PartitionMachine {
         if !self.located {
             return None;
         }
+        let (history, mark) = self.past.notes(self.acked.source_next);
+        let mark = mark.filter(|_| self.nameless);
+        let notes = Notes { history, mark, decision: self.course.decision, incident: self.incident() };
         let anchor = Anchor {
             position: self.acked,
             source_topic_id: self.spec.source_topic_id,
@@ -25,14 +28,38 @@ impl PartitionMachine {
             identity: self.identity,
             shape: self.settings.shape,
             state: self.state().code().to_owned(),
+            notes,
         };
         Some((anchor, &self.breaks))
+    }
+
+    /// What is to be recorded now: the anchor, or that the partition stands before it was located. The former position,
+    /// if there is one, stays then.
+    #[must_use]
+    pub fn record(&self) -> Option<(Record, &[Break])> {
+        if let Some((anchor, breaks)) = self.anchor() {
+            return Some((Record::Anchor(anchor), breaks));
+        }
+        let incident = self.incident()?;
+        let state = self.state().code().to_owned();
+        let decision = self.course.decision;
+        let record = match &self.spec.anchor {
+            Some(anchor) => {
+                let notes = Notes { incident: Some(incident), decision, ..anchor.notes.clone() };
+                Record::Anchor(Anchor { state, notes, ..anchor.clone() })
+            }
+            None => {
+                Record::Standing(Standing { state, target_topic_id: self.spec.target_topic_id, decision, incident })
+            }
+        };
+        Some((record, &[]))
     }
 
     /// Whether an anchor should be committed: something was acknowledged since the last one, or the first is due.
     #[must_use]
     pub fn wants_anchor(&self) -> bool {
-        self.located && (self.anchor_dirty || matches!(self.phase, Phase::Anchoring))
+        let due = self.anchor_dirty || matches!(self.phase, Phase::Anchoring);
+        due && !self.mute && (self.located || matches!(self.phase, Phase::Stopped { .. }))
     }
 
     /// Whether nothing moves before an anchor is durable.
@@ -55,6 +82,7 @@ impl PartitionMachine {
     /// along.
     pub fn anchor_taken(&mut self) -> usize {
         self.anchor_dirty = false;
+        self.course.note_offered();
         self.breaks.len()
     }
 
@@ -62,6 +90,15 @@ impl PartitionMachine {
     pub fn handle_anchored(&mut self, breaks: usize, tail_bytes: u64) {
         self.breaks.drain(..breaks.min(self.breaks.len()));
         self.tail_bytes = self.tail_bytes.saturating_sub(tail_bytes);
+        if !self.course.was_offered() {
+            // A position from before a decision; the one that counts is still due.
+            self.anchor_dirty = true;
+            return;
+        }
+        if !self.located && self.spec.anchor.is_none() {
+            // It says that the partition stands, and is no position.
+            return;
+        }
         self.anchored = true;
         if matches!(self.phase, Phase::Anchoring) {
             self.phase = Phase::Copying;
@@ -70,7 +107,9 @@ impl PartitionMachine {
 
     /// An anchor handed out could not be committed.
     pub fn handle_anchor_failed(&mut self) {
-        self.anchor_dirty = true;
+        // What a partition that stands has to say may have no place (its topic is gone): that is not tried for ever.
+        let stands = matches!(self.phase, Phase::Stopped { .. });
+        self.anchor_dirty = !stands || self.course.may_offer_again();
     }
 
     /// Whether so much is acknowledged without a durable anchor that nothing more is sent.

@@ -6,8 +6,9 @@
 use tokio::time::Instant;
 
 use super::{
-    machine::{LOSSES_MAX, PartitionMachine, Phase},
+    machine::{PartitionMachine, Phase},
     matching::{Expected, MATCH_PATIENCE, sent_equals_stored},
+    resolve::Resolve,
     state::StopReason,
     types::{Lost, StartAt, TailBatch, TargetNotEmpty},
 };
@@ -39,6 +40,13 @@ pub enum LocateAsk {
     },
     /// Where the source's log begins and ends.
     Source,
+    /// The same, where a leader epoch ends in it, and what stands at an offset.
+    History {
+        /// `NONE`: not to be asked for.
+        epoch: LeaderEpoch,
+        /// Which offset to look at.
+        mark: Option<i64>,
+    },
 }
 
 /// Where the source's log begins and ends.
@@ -50,6 +58,8 @@ pub struct SourceEnds {
     pub readable_end: i64,
     /// High watermark.
     pub high_watermark: i64,
+    /// The leader's epoch; `NONE` if it does not say.
+    pub leader_epoch: LeaderEpoch,
 }
 
 /// Where the target's log begins and ends.
@@ -96,11 +106,16 @@ impl PartitionMachine {
     pub fn locate_want(&self, now: Instant) -> Option<LocateAsk> {
         match &self.phase {
             Phase::Locating { not_before, asked: false, .. } if *not_before <= now => Some(LocateAsk::Ends {
-                source: self.goal.is_none() || (!self.located && self.spec.anchor.is_none()),
+                source: self.goal.is_none()
+                    || (!self.located && self.spec.anchor.is_none())
+                    || self.course.resolving.is_some(),
                 identity: self.identity,
             }),
             Phase::ReadingTail { from, to, asked: false, not_before, records } if *not_before <= now => {
                 Some(LocateAsk::Tail { from: *from, to: *to, records: *records })
+            }
+            Phase::Matching { .. } | Phase::Anchoring | Phase::Copying if self.doubted => {
+                self.past.ask(now, self.taken_epoch)
             }
             Phase::Matching { .. } | Phase::Anchoring | Phase::Copying if self.ask_source => Some(LocateAsk::Source),
             _ => None,
@@ -111,6 +126,7 @@ impl PartitionMachine {
     pub fn locate_begun(&mut self) {
         match &mut self.phase {
             Phase::Locating { asked, .. } | Phase::ReadingTail { asked, .. } => *asked = true,
+            _ if self.past.asked() => {}
             // The fetch is on hold while the source is asked; another failure asks again.
             _ => self.ask_source = false,
         }
@@ -128,7 +144,7 @@ impl PartitionMachine {
             Phase::ReadingTail { .. } => {
                 self.phase = Phase::Locating { not_before: now + delay, asked: false, awaiting_high_watermark: false };
             }
-            _ => {}
+            _ => self.past.failed(now + delay),
         }
     }
 
@@ -150,11 +166,18 @@ impl PartitionMachine {
             self.phase = Phase::Locating { not_before: now + delay, asked: false, awaiting_high_watermark: true };
             return;
         }
+        if self.resolve_located(now, &located) {
+            return;
+        }
         if !self.located && self.spec.anchor.is_none() {
-            self.first_start(now, located);
+            self.first_start(now, &located, self.settings.policies.target_not_empty);
             return;
         }
         let base = self.acked;
+        if located.source.is_some_and(|source| source.high_watermark < base.source_next) {
+            // Not merely caught up.
+            self.doubt();
+        }
         if target.end < base.target_next {
             self.stop(now, StopReason::TargetTruncated { expected: base.target_next, end: target.end });
             return;
@@ -196,14 +219,14 @@ impl PartitionMachine {
     }
 
     /// No anchor: an empty target begins at the source's start; another one is somebody's decision.
-    fn first_start(&mut self, now: Instant, located: Located) {
+    pub(super) fn first_start(&mut self, now: Instant, located: &Located, not_empty: TargetNotEmpty) {
         let Some(source) = located.source else {
             // The driver always asks for it here; ask again rather than guess.
             self.handle_locate_failed(now);
             return;
         };
         let target = located.target;
-        if target.end > target.start && self.settings.target_not_empty == TargetNotEmpty::Stop {
+        if target.end > target.start && not_empty == TargetNotEmpty::Stop {
             self.stop(now, StopReason::TargetNotEmpty { start: target.start, end: target.end });
             return;
         }
@@ -260,9 +283,18 @@ impl PartitionMachine {
 
     /// The answer to [`LocateAsk::Tail`]: the headers of all batches in the range, in order.
     pub fn handle_tail(&mut self, now: Instant, tail: Vec<BatchHeader>) {
-        if !matches!(self.phase, Phase::ReadingTail { asked: true, records: false, .. })
-            || !self.is_whole_tail(now, tail.iter())
-        {
+        if !matches!(self.phase, Phase::ReadingTail { asked: true, records: false, .. }) {
+            return;
+        }
+        if let Some(Resolve::Rewind) = self.course.resolving {
+            self.rewind(now, &tail);
+            return;
+        }
+        if !self.is_whole_tail(now, tail.iter()) {
+            return;
+        }
+        if self.course.resolving.is_some() {
+            self.resolve_tail(now, tail);
             return;
         }
         let shape = self.settings.shape;
@@ -305,24 +337,25 @@ impl PartitionMachine {
         self.begin_matching(now, Expected::Records { records });
     }
 
-    /// Whether these are all the batches that were asked for, and ours; else says what follows from it.
+    /// Whether these are all the batches that were asked for, and ours, unless others are expected among them; else says
+    /// what follows from it.
     fn is_whole_tail<'a>(&mut self, now: Instant, tail: impl Iterator<Item = &'a BatchHeader>) -> bool {
-        let Phase::ReadingTail { from, to, .. } = self.phase else {
+        let Phase::ReadingTail { from, to, records, .. } = self.phase else {
             return false;
         };
-        let ours = (self.identity.producer_id, self.identity.producer_epoch);
         let mut next = from;
+        let mut foreign: Option<(i64, i64, i64)> = None;
         for header in tail {
-            if (header.producer_id, header.producer_epoch) != ours {
-                self.stop(now, StopReason::ForeignWrite { offset: header.base_offset });
-                return false;
-            }
             if header.base_offset != next {
                 let why = format!("the target's log has no batch that begins at offset {next}");
                 self.stop(now, StopReason::PositionUnknown { why });
                 return false;
             }
             next = header.next_offset();
+            if !self.is_ours(header) {
+                let (first, _, count) = foreign.unwrap_or((header.base_offset, 0, 0));
+                foreign = Some((first, next, count + i64::from(header.records_count)));
+            }
         }
         if next != to {
             // The log moved while it was read: look again.
@@ -330,7 +363,26 @@ impl PartitionMachine {
             self.phase = Phase::Locating { not_before: now, asked: false, awaiting_high_watermark: false };
             return false;
         }
-        true
+        match (foreign, self.course.resolving) {
+            (None, _) => true,
+            (Some((_, _, count)), Some(Resolve::Foreign)) if !records => {
+                self.course.foreign = Some((to, count));
+                true
+            }
+            (Some(_), Some(Resolve::Foreign)) => {
+                let why = "records of another writer lie among ours, and compaction took some of ours from the source";
+                self.stop(now, StopReason::PositionUnknown { why: why.to_owned() });
+                false
+            }
+            (Some((from, to, records)), _) => {
+                self.stop(now, StopReason::ForeignWrite { from, to, records });
+                false
+            }
+        }
+    }
+
+    pub(super) fn is_ours(&self, header: &BatchHeader) -> bool {
+        (header.producer_id, header.producer_epoch) == (self.identity.producer_id, self.identity.producer_epoch)
     }
 
     /// Nothing was matched for a while. What the source said last may be old (it may be unreachable since), so it is
@@ -367,26 +419,11 @@ impl PartitionMachine {
                 // hold and asks again.
                 return;
             }
-            // Retention overtook the copy. Stopping would lose more (`design.md` 6): go on, loudly.
-            let lost = Lost { from: position, to: ends.start };
-            self.progress.lost_records += u64::try_from(lost.to - lost.from).unwrap_or(0);
-            if self.losses.len() < LOSSES_MAX {
-                self.losses.push(lost);
-            }
-            self.skip_to(ends.start);
-            self.fetch_succeeded();
+            self.lose(now, Lost { from: position, to: ends.start });
         } else if position > ends.high_watermark {
-            self.stop_behind_queue(now, StopReason::SourceTruncated { position, end: ends.high_watermark });
+            self.doubt();
         } else if position >= ends.readable_end && self.match_overdue {
             self.match_at_end(now);
-        }
-    }
-
-    /// The source's history is another one than what was copied.
-    pub fn handle_diverged(&mut self, now: Instant, end_offset: i64) {
-        if matches!(self.phase, Phase::Matching { .. } | Phase::Anchoring | Phase::Copying) {
-            let position = self.prepared.source_next;
-            self.stop_behind_queue(now, StopReason::SourceTruncated { position, end: end_offset });
         }
     }
 }

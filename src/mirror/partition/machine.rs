@@ -5,8 +5,10 @@ use std::{rc::Rc, time::Duration};
 use tokio::time::Instant;
 
 use super::{
+    history::Past,
     matching::Expected,
     pipeline::Pipeline,
+    resolve::Course,
     state::{PartitionState, StopReason},
     types::{Break, Lost, PartitionSettings, PartitionSpec, Progress, Ticket},
     waiting::LocateTrouble,
@@ -16,7 +18,7 @@ use crate::{
     batch::ProducerIdentity,
     client::recovery::{FetchStep, fetch_step},
     mirror::anchor::{Position, Shape},
-    protocol::{ErrorCode, LeaderEpoch, TopicId},
+    protocol::{ErrorCode, LeaderEpoch},
 };
 
 /// Losses that are remembered one by one; the counter goes on.
@@ -96,6 +98,14 @@ pub struct PartitionMachine {
     pub(super) ask_source: bool,
     pub(super) anchor_dirty: bool,
     pub(super) draining: bool,
+    /// The source's topic has no id.
+    pub(super) nameless: bool,
+    /// The source's log may be another one; see `past`.
+    pub(super) doubted: bool,
+    /// The topics are not those that are copied; see `course`.
+    pub(super) troubled: bool,
+    /// Nothing is recorded: the partition was never looked at, or its position is not proven.
+    pub(super) mute: bool,
     /// The source must not be asked before.
     pub(super) hold: Option<Box<(Instant, String)>>,
     /// Something that cannot be copied stands here; what comes before it is still copied.
@@ -126,6 +136,10 @@ pub struct PartitionMachine {
     pub(super) short_answers: u32,
     /// Counting the source's records proved unreliable since the last look-up: headers have to be read.
     pub(super) count_doubted: bool,
+    /// What is remembered of the source's log.
+    pub(super) past: Past,
+    /// What was decided, and how far that is.
+    pub(super) course: Course,
     pub(super) losses: Vec<Lost>,
     pub(super) locate_trouble: Option<Box<LocateTrouble>>,
     /// The batch that last arrived damaged on the target, and how often in a row.
@@ -149,11 +163,10 @@ impl PartitionMachine {
             None => (spec.fresh_identity, start, LeaderEpoch::NONE),
         };
         let anchored = spec.anchor.is_some();
-        let phase = match recreated(&spec) {
-            Some(reason) => Phase::Stopped { reason, retry_at: None },
-            None => Phase::Locating { not_before: now, asked: false, awaiting_high_watermark: false },
-        };
-        Self {
+        let notes = spec.anchor.as_ref().map(|anchor| &anchor.notes);
+        let (past, course) = (Past::new(notes), Course::new(notes));
+        let nameless = spec.source_topic_id.is_zero();
+        let mut machine = Self {
             batch_bytes_max: spec.target_batch_bytes_max,
             limit_is_guess: false,
             missing: 0,
@@ -161,7 +174,7 @@ impl PartitionMachine {
             settings,
             spec,
             identity,
-            phase,
+            phase: Phase::Locating { not_before: now, asked: false, awaiting_high_watermark: false },
             acked: position,
             prepared: position,
             acked_epoch: epoch,
@@ -184,6 +197,10 @@ impl PartitionMachine {
             tail_bytes: 0,
             anchor_dirty: false,
             draining: false,
+            nameless,
+            doubted: false,
+            troubled: false,
+            mute: false,
             source_gone: None,
             target_gone: None,
             high_watermark: -1,
@@ -193,19 +210,24 @@ impl PartitionMachine {
             match_until: None,
             match_overdue: false,
             count_doubted: false,
+            past,
+            course,
             progress: Progress::default(),
             losses: Vec::new(),
             locate_trouble: None,
             damaged: None,
             partition_bytes_max: partition_bytes,
             partition_bytes_first: partition_bytes,
-        }
+        };
+        machine.begin(now);
+        machine
     }
 
     /// A partition that stands from the beginning, for a reason known before it was looked at.
     #[must_use]
     pub fn stopped(settings: Rc<PartitionSettings>, spec: PartitionSpec, reason: StopReason, now: Instant) -> Self {
         let mut machine = Self::new(settings, spec, 1, 1, now);
+        machine.mute = true;
         machine.phase = Phase::Stopped { reason, retry_at: None };
         machine
     }
@@ -216,6 +238,7 @@ impl PartitionMachine {
         if !matches!(self.phase, Phase::Matching { .. } | Phase::Anchoring | Phase::Copying) {
             return false;
         }
+        self.doubt_nameless();
         match fetch_step(code) {
             FetchStep::AskEnds => {
                 self.ask_source = true;
@@ -246,6 +269,7 @@ impl PartitionMachine {
     pub fn delay_fetch(&mut self, now: Instant, why: &str) {
         let delay = self.fetch_backoff.next_delay();
         self.hold = Some(Box::new((now + delay, why.to_owned())));
+        self.doubt_nameless();
     }
 
     pub(super) fn fetch_succeeded(&mut self) {
@@ -264,34 +288,14 @@ impl PartitionMachine {
 
     /// Turns a block into a stop once everything before it is copied. Called by the driver after each event.
     pub fn handle_quiet(&mut self, now: Instant) {
+        if self.troubled {
+            self.notice_topics(now);
+        }
         if self.is_empty()
             && matches!(self.phase, Phase::Copying | Phase::Anchoring)
             && let Some(reason) = self.blocked.take()
         {
             self.stop(now, *reason);
-        }
-    }
-
-    /// The topics as now known: an id that changed means another topic of the same name.
-    pub fn handle_topics(&mut self, now: Instant, source: Option<TopicId>, target: Option<TopicId>) {
-        if matches!(self.phase, Phase::Stopped { .. }) {
-            return;
-        }
-        match source {
-            None => self.stop(now, StopReason::SourceGone),
-            Some(id) if differs(self.spec.source_topic_id, id) => {
-                let reason = StopReason::SourceRecreated { anchored: self.spec.source_topic_id, found: Some(id) };
-                self.stop(now, reason);
-            }
-            Some(_) => {}
-        }
-        match target {
-            None => self.stop(now, StopReason::TargetGone),
-            Some(id) if differs(self.spec.target_topic_id, id) => {
-                let reason = StopReason::TargetRecreated { anchored: self.spec.target_topic_id, found: id };
-                self.stop(now, reason);
-            }
-            Some(_) => {}
         }
     }
 
@@ -364,6 +368,7 @@ impl PartitionMachine {
         self.count_doubted = false;
         self.match_until = None;
         self.phase = if self.anchored { Phase::Copying } else { Phase::Anchoring };
+        self.note_course_over();
     }
 
     /// Reads a little of each cache line that a batch needs; see `Shard::warm`.
@@ -447,7 +452,7 @@ impl PartitionMachine {
     /// The end seen when the partition was first located has been reached.
     #[must_use]
     pub fn reached_goal(&self) -> bool {
-        self.located && self.goal.is_some_and(|goal| self.acked.source_next >= goal)
+        self.located && !self.doubted && self.goal.is_some_and(|goal| self.acked.source_next >= goal)
     }
 
     /// Which partition this is.
@@ -492,23 +497,4 @@ impl PartitionMachine {
     pub fn losses(&self) -> &[Lost] {
         &self.losses
     }
-}
-
-fn recreated(spec: &PartitionSpec) -> Option<StopReason> {
-    let anchor = spec.anchor.as_ref()?;
-    if differs(anchor.source_topic_id, spec.source_topic_id) {
-        return Some(StopReason::SourceRecreated {
-            anchored: anchor.source_topic_id,
-            found: Some(spec.source_topic_id),
-        });
-    }
-    if differs(anchor.target_topic_id, spec.target_topic_id) {
-        return Some(StopReason::TargetRecreated { anchored: anchor.target_topic_id, found: spec.target_topic_id });
-    }
-    None
-}
-
-/// Two ids that are known and not the same. Brokers before 2.8 have none, which proves nothing.
-fn differs(one: TopicId, other: TopicId) -> bool {
-    !one.is_zero() && !other.is_zero() && one != other
 }

@@ -103,6 +103,7 @@ impl PartitionMachine {
         self.missing = 0;
         self.short_answers = 0;
         self.phase = Phase::Matching { expected };
+        self.pass_foreign();
     }
 
     /// The records that were counted may not be those that were sent: read the headers of what is left.
@@ -142,7 +143,19 @@ impl PartitionMachine {
     pub(super) fn matched(&mut self) {
         self.mark_anchor();
         let (position, epoch) = (self.acked, self.acked_epoch);
-        self.begin_copying(position, epoch);
+        if !self.matched_by_decision(position, epoch) {
+            self.begin_copying(position, epoch);
+        }
+    }
+
+    /// Where records of another writer are expected, the next batch of ours may stand behind some of them.
+    fn pass_foreign(&mut self) {
+        if self.course.foreign.is_some()
+            && let Phase::Matching { expected: Expected::Headers { batches } } = &self.phase
+            && let Some(next) = batches.front()
+        {
+            self.prepared.target_next = self.prepared.target_next.max(next.base_offset);
+        }
     }
 
     /// Up to this source offset no record is left.
@@ -174,8 +187,10 @@ impl PartitionMachine {
             return Next::End;
         };
         let count = i64::from(header.records_count);
-        // Of a batch that begins before the position, or that was split, only the headers there can tell.
-        if *remaining < count || header.base_offset != self.prepared.source_next {
+        // Of a batch that begins before the position, or that was split, only the headers there can tell. And behind an
+        // election the source may have another history than the one that was copied.
+        let elected = self.taken_epoch != LeaderEpoch::NONE && header.partition_leader_epoch != self.taken_epoch.0;
+        if *remaining < count || header.base_offset != self.prepared.source_next || elected {
             self.doubt_count(now);
             return Next::End;
         }
@@ -335,6 +350,8 @@ impl PartitionMachine {
             if shape != self.settings.shape {
                 return Next::End;
             }
+        } else {
+            self.pass_foreign();
         }
         Next::Go
     }

@@ -28,14 +28,21 @@
 //! A position may stand inside a source batch: before a record that is the first of an outgoing batch, and every outgoing
 //! batch depends on the record it begins at alone.
 //!
+//! What makes a partition stand because a log is not what it was (lost, truncated, another topic, another writer) can be
+//! answered by the settings or by an operator; `resolve` is how the copy goes on then: the target is asked first, as
+//! always, and the new position with its break is durable before anything is sent.
+//!
 //! Start reading at [`PartitionMachine`]; the walk over fetched batches is in `take`, reconciling in `locate`.
 
 mod anchoring;
+mod history;
 mod locate;
 mod machine;
 mod matching;
 mod open;
 mod pipeline;
+mod remedy;
+mod resolve;
 mod send;
 mod state;
 mod take;
@@ -44,11 +51,13 @@ mod tests;
 mod types;
 mod waiting;
 
+pub use history::SourceHistory;
 pub use locate::{LocateAsk, Located, ProducerAnswer, SourceEnds, TargetEnds};
 pub use machine::PartitionMachine;
+pub use remedy::go_on;
 pub use state::{PartitionState, StopReason};
 pub use take::Fetched;
 pub use types::{
-    Break, Lost, OpenReason, Opened, Outbound, PartitionSettings, PartitionSpec, ProduceOutcome, Progress, Share,
-    StartAt, TailBatch, TargetNotEmpty, Ticket,
+    Break, Lost, OpenReason, Opened, Outbound, PartitionSettings, PartitionSpec, Policies, ProduceOutcome, Progress,
+    Share, StartAt, TailBatch, TargetNotEmpty, Ticket,
 };

@@ -31,6 +31,9 @@ impl PartitionMachine {
         {
             return None;
         }
+        if self.doubted {
+            return None;
+        }
         if self.is_queue_full(queue_bytes_max) {
             return None;
         }
@@ -126,7 +129,8 @@ impl PartitionMachine {
             _ => None,
         };
         let hold = self.hold.as_ref().map(|hold| hold.0);
-        [phase, hold, self.match_until].into_iter().flatten().min()
+        let history = if self.doubted { self.past.timeout() } else { None };
+        [phase, hold, self.match_until, history].into_iter().flatten().min()
     }
 
     /// Time has passed.
@@ -140,6 +144,11 @@ impl PartitionMachine {
         if let Phase::Stopped { retry_at: Some(at), reason } = &self.phase
             && *at <= now
         {
+            if self.is_still_gone() {
+                self.phase =
+                    Phase::Stopped { reason: reason.clone(), retry_at: Some(now + self.settings.stopped_retry) };
+                return;
+            }
             if matches!(reason, StopReason::RecordTooLarge { .. }) {
                 // The limit may have been raised meanwhile: from now on the target's answer decides.
                 self.limit_is_guess = true;
@@ -172,7 +181,12 @@ impl PartitionMachine {
                 }
                 self.acknowledge_first(already);
             }
-            ProduceOutcome::Stored { .. } | ProduceOutcome::Unknown => self.unsettle(index, None),
+            ProduceOutcome::Stored { .. } => {
+                // The topic may be another one of the same name.
+                refresh = true;
+                self.unsettle(index, None);
+            }
+            ProduceOutcome::Unknown => self.unsettle(index, None),
             ProduceOutcome::Failed { code, message } => match produce_step(code) {
                 ProduceStep::Reconcile { refresh: wanted } => {
                     refresh = wanted;
@@ -315,6 +329,8 @@ impl PartitionMachine {
     /// found there.
     pub(super) fn relocate(&mut self, now: Instant) {
         self.drop_queue();
+        self.undo_rewind();
+        self.past.rewind();
         self.confirmed = false;
         self.blocked = None;
         // The first failure asks at once, since most are over by then; a failure after it waits.
@@ -330,12 +346,16 @@ impl PartitionMachine {
         self.queue_bytes = 0;
     }
 
-    /// Stands still, visibly. What was queued is dropped; the position stays.
+    /// Stands still, visibly, unless the settings say how to go on. What was queued is dropped; the position stays.
     pub(super) fn stop(&mut self, now: Instant, reason: StopReason) {
         self.drop_queue();
+        self.undo_rewind();
+        if self.goes_on_by_policy(now, &reason) {
+            return;
+        }
         let retry_at = reason.is_retried().then(|| now + self.settings.stopped_retry);
         self.phase = Phase::Stopped { reason, retry_at };
-        self.anchor_dirty = true;
+        self.note_stopped();
     }
 }
 

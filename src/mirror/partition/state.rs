@@ -43,6 +43,8 @@ pub enum StopReason {
         anchored: TopicId,
         /// Id now.
         found: TopicId,
+        /// Where our records ended in the former one.
+        expected: i64,
     },
     /// The target topic is gone.
     TargetGone,
@@ -55,8 +57,12 @@ pub enum StopReason {
     },
     /// Somebody else wrote to the remote partition.
     ForeignWrite {
-        /// Target offset of the first batch that is not ours.
-        offset: i64,
+        /// Target offset of the first record that is not ours.
+        from: i64,
+        /// Offset after the last one.
+        to: i64,
+        /// How many of the records in between are not ours.
+        records: i64,
     },
     /// What the target holds cannot be matched with the source.
     PositionUnknown {
@@ -65,10 +71,12 @@ pub enum StopReason {
     },
     /// The source topic is another one than the anchor belongs to.
     SourceRecreated {
-        /// Id in the anchor or at the start.
+        /// Id in the anchor or at the start; zero where topics have no ids.
         anchored: TopicId,
-        /// Id now, or `None` if the topic is gone.
-        found: Option<TopicId>,
+        /// Id now.
+        found: TopicId,
+        /// How far the former one was copied.
+        position: i64,
     },
     /// The source topic is gone.
     SourceGone,
@@ -76,8 +84,15 @@ pub enum StopReason {
     SourceTruncated {
         /// Where the copy stands.
         position: i64,
-        /// Where the source's log (or the common history) ends.
+        /// Where the common history ends.
         end: i64,
+    },
+    /// Records were gone from the source before they were copied.
+    RecordsLost {
+        /// The first of them.
+        from: i64,
+        /// Offset after the last.
+        to: i64,
     },
     /// The payload of a batch does not fit its checksum, repeatedly.
     SourceCorrupt {
@@ -124,6 +139,7 @@ impl StopReason {
             Self::SourceRecreated { .. } => "source-recreated",
             Self::SourceGone => "source-gone",
             Self::SourceTruncated { .. } => "source-truncated",
+            Self::RecordsLost { .. } => "records-lost",
             Self::SourceCorrupt { .. } => "source-corrupt",
             Self::Refused { .. } => "refused",
             Self::SourceRefused { .. } => "source-refused",
@@ -146,89 +162,6 @@ impl StopReason {
                 | Self::RecordTooLarge { .. }
         )
     }
-
-    /// What to do about it.
-    #[must_use]
-    pub fn remedy(&self) -> String {
-        match self {
-            Self::CannotOpen { too_large: true, .. } => {
-                "raise towpath.open.max.bytes and restart, or leave the topic out with topics.exclude".into()
-            }
-            Self::CannotOpen { .. } => {
-                "read the source topic there with Kafka's console consumer: if it fails too, the data is damaged; leave \
-                 the topic out with topics.exclude"
-                    .into()
-            }
-            Self::RecordTooLarge { bytes, .. } => {
-                format!("raise max.message.bytes of the target topic to {bytes} or more; it is tried again by itself")
-            }
-            Self::TargetNotEmpty { .. } => {
-                "delete the remote topic, or set towpath.on.target.not.empty=append to copy behind what it holds".into()
-            }
-            Self::TargetRecreated { .. } => {
-                "to copy into the new topic from the beginning, set towpath.on.target.recreated=begin and restart"
-                    .into()
-            }
-            Self::TargetTruncated { .. } | Self::TargetGone | Self::PositionUnknown { .. } => copy_anew(""),
-            Self::ForeignWrite { .. } => copy_anew("find the other writer and take its right to write; then "),
-            Self::SourceRecreated { .. } => copy_anew("to have the new source topic instead of the old one, "),
-            Self::SourceGone => "nothing if it was deleted on purpose; exclude it with topics.exclude".into(),
-            Self::SourceTruncated { .. } => copy_anew(
-                "the source lost records that were copied already (unclean leader election): compare both sides, then ",
-            ),
-            Self::SourceCorrupt { .. } => {
-                "check the disks of the source's leader, or move leadership to another replica; it is tried again by \
-                 itself"
-                    .into()
-            }
-            Self::Refused { code, .. } => refused_remedy(*code).into(),
-            Self::SourceRefused { code } => {
-                if *code == ErrorCode::TOPIC_AUTHORIZATION_FAILED {
-                    "allow READ and DESCRIBE on the source topic to Towpath's user; it is tried again by itself".into()
-                } else {
-                    "see the source broker's log; it is tried again by itself".into()
-                }
-            }
-            Self::TwoWriters { why } => why.clone(),
-            Self::TargetMissing { remedy, .. } => remedy.clone(),
-        }
-    }
-}
-
-/// How a partition is copied from the beginning again.
-fn copy_anew(first: &str) -> String {
-    format!(
-        "{first}copy it anew: delete the remote topic, set towpath.on.target.recreated=begin, and restart, which creates \
-         it again"
-    )
-}
-
-fn refused_remedy(code: ErrorCode) -> &'static str {
-    match code {
-        ErrorCode::MESSAGE_TOO_LARGE | ErrorCode::RECORD_LIST_TOO_LARGE => {
-            "raise max.message.bytes (and segment.bytes) of the target topic; it is tried again by itself"
-        }
-        ErrorCode::INVALID_TIMESTAMP => {
-            "raise message.timestamp.after.max.ms (or message.timestamp.before.max.ms) of the target topic; it is tried \
-             again by itself"
-        }
-        ErrorCode::TOPIC_AUTHORIZATION_FAILED | ErrorCode::CLUSTER_AUTHORIZATION_FAILED => {
-            "allow WRITE on the remote topic to Towpath's user; it is tried again by itself"
-        }
-        ErrorCode::INVALID_RECORD => {
-            "a compacted target topic takes no records without key: make it cleanup.policy=delete; else see the \
-             broker's words"
-        }
-        ErrorCode::UNSUPPORTED_FOR_MESSAGE_FORMAT => {
-            "raise message.format.version of the target topic to 0.11 or later"
-        }
-        ErrorCode::CORRUPT_MESSAGE => {
-            "it was whole when it left and arrived damaged, three times in a row: check the path to the broker (proxies, \
-             network cards) and the broker's memory and disks; it is tried again by itself"
-        }
-        ErrorCode::UNSUPPORTED_COMPRESSION_TYPE => "the target is too old for zstd; exclude the topic or upgrade it",
-        _ => "see the target broker's log; it is tried again by itself",
-    }
 }
 
 impl std::fmt::Display for StopReason {
@@ -248,23 +181,37 @@ impl std::fmt::Display for StopReason {
             Self::TargetTruncated { expected, end } => {
                 write!(f, "target truncated: it ends at {end}, our records ended at {expected}")
             }
-            Self::TargetRecreated { anchored, found } => {
-                write!(f, "target topic re-created: its id is {found}, the anchor belongs to {anchored}")
-            }
+            Self::TargetRecreated { anchored, found, expected } => write!(
+                f,
+                "target topic re-created: its id is {found}, the copy belongs to {anchored}, which ended at {expected}"
+            ),
             Self::TargetGone => f.write_str("target topic gone"),
             Self::TargetMissing { why, .. } => write!(f, "the remote partition does not exist: {why}"),
-            Self::ForeignWrite { offset } => {
-                write!(f, "foreign write: somebody else wrote to the remote partition at target offset {offset}")
+            Self::ForeignWrite { from, to, records } => {
+                let last = to - 1;
+                write!(f, "foreign write: {records} records of somebody else at target offsets {from} to {last}")
             }
             Self::PositionUnknown { why } => write!(f, "position unknown: {why}"),
-            Self::SourceRecreated { anchored, found } => match found {
-                Some(found) => write!(f, "source topic re-created: its id is {found}, the copy belongs to {anchored}"),
-                None => write!(f, "source topic re-created: {anchored} is gone"),
-            },
-            Self::SourceGone => f.write_str("source topic gone"),
-            Self::SourceTruncated { position, end } => {
-                write!(f, "source truncated: the copy stands at {position}, the source's history ends at {end}")
+            Self::SourceRecreated { anchored, position, .. } if anchored.is_zero() => {
+                write!(f, "source topic re-created: what it holds is not what was copied up to offset {position}")
             }
+            Self::SourceRecreated { anchored, found, position } => write!(
+                f,
+                "source topic re-created: its id is {found}, the copy belongs to {anchored}, copied up to offset {position}"
+            ),
+            Self::SourceGone => f.write_str("source topic gone"),
+            Self::SourceTruncated { position, end } => write!(
+                f,
+                "source truncated: it lost offsets {end} to {} ({} of them), which were copied before",
+                position - 1,
+                position - end
+            ),
+            Self::RecordsLost { from, to } => write!(
+                f,
+                "records lost: source offsets {from} to {} ({} of them) were gone before they were copied",
+                to - 1,
+                to - from
+            ),
             Self::SourceCorrupt { offset, why } => {
                 write!(f, "source corrupt at offset {offset}: {why}")
             }

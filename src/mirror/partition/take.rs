@@ -11,7 +11,10 @@ use super::{
 };
 use crate::{
     batch::{AbortFilter, Batch, Entry, Fate, open::LegacyRun, seal, sequence, walk},
-    mirror::{anchor::Position, budget::FrameHold},
+    mirror::{
+        anchor::{Mark, Position},
+        budget::FrameHold,
+    },
     protocol::{AbortedTransaction, LeaderEpoch},
 };
 
@@ -50,7 +53,8 @@ impl PartitionMachine {
     /// Takes what was fetched. An answer to a question that a rewind has made stale is dropped.
     pub fn handle_fetched(&mut self, now: Instant, fetched: Fetched) {
         let flowing = matches!(self.phase, Phase::Matching { .. } | Phase::Anchoring | Phase::Copying);
-        if !flowing || self.draining || self.blocked.is_some() || fetched.fetch_offset != self.prepared.source_next {
+        let stale = fetched.fetch_offset != self.prepared.source_next || self.doubted;
+        if !flowing || self.draining || self.blocked.is_some() || stale {
             self.progress.bytes_in_vain += fetched.records.len() as u64;
             return;
         }
@@ -126,6 +130,12 @@ impl PartitionMachine {
             return Next::End;
         }
         self.note_hole(header.base_offset);
+        if header.partition_leader_epoch != self.taken_epoch.0 {
+            self.past.note_epoch(header.partition_leader_epoch, header.base_offset.max(self.prepared.source_next));
+        }
+        if self.nameless && !header.is_thinned() {
+            self.past.note_mark(Mark { base_offset: header.base_offset, crc: header.crc }, self.acked.source_next);
+        }
         // (E) The control bit comes before everything else: sealing a marker would hide it from the target
         // (`broker-experiments.md` section 0.1).
         match fate {
@@ -221,11 +231,6 @@ impl PartitionMachine {
             self.acked_epoch = epoch;
             self.mark_anchor();
         }
-    }
-
-    /// As [`Self::pass_over`], to where the source's log begins now.
-    pub(super) fn skip_to(&mut self, start: i64) {
-        self.pass_over(start, LeaderEpoch::NONE.0);
     }
 
     /// The bytes of a batch do not fit its checksum, or are no batch: fetch it again, a few times.

@@ -28,13 +28,28 @@ pub enum TargetNotEmpty {
     Append,
 }
 
+/// What to do without asking anybody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policies {
+    /// See [`TargetNotEmpty`].
+    pub target_not_empty: TargetNotEmpty,
+    /// Records gone before they were copied: go on behind them.
+    pub loss_continues: bool,
+    /// The source lost what was copied: go on behind the common history.
+    pub truncated_continues: bool,
+    /// The source topic is another one: copy it behind the records of the former one.
+    pub recreated_appends: bool,
+    /// Somebody else wrote to the remote partition: go on behind that.
+    pub foreign_continues: bool,
+}
+
 /// What all partitions of a flow share.
 #[derive(Debug, Clone)]
 pub struct PartitionSettings {
     /// See [`StartAt`].
     pub start: StartAt,
-    /// See [`TargetNotEmpty`].
-    pub target_not_empty: TargetNotEmpty,
+    /// See [`Policies`].
+    pub policies: Policies,
     /// What shapes the bytes.
     pub shape: Shape,
     /// Batches in flight once the window is open; 1 to 5.
@@ -239,8 +254,12 @@ pub struct Progress {
     pub control_batches: u64,
     /// Records of aborted transactions, not copied.
     pub aborted_records: u64,
-    /// Records lost at the source before they were copied.
+    /// Offsets lost at the source before they were copied.
     pub lost_records: u64,
+    /// Offsets that the source lost after they were copied, behind which the copy went on.
+    pub truncated_records: u64,
+    /// Records of other writers on the target, behind which the copy went on.
+    pub foreign_records: u64,
     /// Batches that the target said it had already.
     pub already_there: u64,
     /// Bytes fetched in vain: cut off at the end of an answer, or dropped by a rewind.

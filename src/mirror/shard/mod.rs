@@ -28,6 +28,7 @@ use tracing::{Instrument, info_span};
 
 use super::{
     budget::Account,
+    decision::Decision,
     lookup::Lookups,
     partition::{PartitionMachine, PartitionSettings, PartitionState},
     reach::{Reach, Side},
@@ -306,6 +307,13 @@ impl Shard {
                 }
                 self.spawn(self.clone().revoke(copies, done));
             }
+            Command::Decide { decisions, done } => {
+                let decide = |(copy, decision): (CopyId, Decision)| {
+                    let taken = self.with(copy, |entry, now| entry.machine.decide(now, &decision));
+                    (taken == Some(true)).then_some(copy)
+                };
+                let _ = done.send(decisions.into_iter().filter_map(decide).collect());
+            }
             Command::Limits(limits) => {
                 for (copy, limit) in limits {
                     self.with(copy, |entry, _| entry.machine.handle_limit(limit));
@@ -539,8 +547,13 @@ impl Shard {
                 Some(told) if told.fetch_offset == fetch_offset && fair.allows(limit) => told.partition_bytes_max,
                 _ => fair.limit(limit),
             },
-            // A follower may know a newer epoch than ours, or an older one: only the leader is asked to check.
-            current_leader_epoch: if entry.replica.is_some() { LeaderEpoch::NONE } else { entry.source_epoch },
+            // A follower may know a newer epoch than ours, or an older one: only the leader is asked to check. Nor is a
+            // topic without id, which may be created anew with epochs from 0 on.
+            current_leader_epoch: if entry.replica.is_some() || spec.source_topic_id.is_zero() {
+                LeaderEpoch::NONE
+            } else {
+                entry.source_epoch
+            },
             last_fetched_epoch,
         });
         // An answer changes what the session believes of a partition, but then its offset has moved too, or the

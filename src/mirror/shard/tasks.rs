@@ -76,6 +76,10 @@ impl Shard {
                     continue;
                 };
                 entry.change_listed = false;
+                for notice in entry.machine.take_notices() {
+                    let spec = entry.machine.spec();
+                    warn!(topic = spec.source.topic.as_str(), partition = spec.source.partition.0, "{notice}");
+                }
                 let (state, of_broker) = self.shown_state(entry, now);
                 let retrying = entry.shown.as_ref().is_some_and(is_stopped) && !moves_on(&state, &entry.machine);
                 if entry.shown.as_ref().map(PartitionState::code) != Some(state.code()) && !retrying {
@@ -141,7 +145,7 @@ impl Shard {
                     later.insert(copy);
                     continue;
                 }
-                let Some((anchor, breaks)) = entry.machine.anchor() else {
+                let Some((record, breaks)) = entry.machine.record() else {
                     continue;
                 };
                 let spec = entry.machine.spec();
@@ -149,7 +153,7 @@ impl Shard {
                     copy,
                     source: spec.source.clone(),
                     target: spec.target.clone(),
-                    anchor,
+                    record,
                     breaks: breaks.to_vec(),
                     tail_bytes: entry.machine.tail_bytes(),
                 };
@@ -188,7 +192,7 @@ fn log_state(before: Option<&PartitionState>, state: &PartitionState, machine: &
     let (topic, partition) = (spec.source.topic.as_str(), spec.source.partition.0);
     match state {
         PartitionState::Stopped(reason) => {
-            warn!(topic, partition, reason = %reason, remedy = %reason.remedy(), "partition stopped");
+            warn!(topic, partition, reason = %reason, remedy = %reason.remedy_for(topic), "partition stopped");
         }
         // Held by a transaction is what every busy transactional topic is for moments; status and progress show it.
         PartitionState::AwaitingSource { .. }

@@ -18,6 +18,7 @@ use super::fair::Fair;
 use crate::{
     backoff::{self, Backoff},
     client::{
+        EpochEnd,
         fetch_session::{FIRST_VERSION_WITH_IDS, FetchLimits, FetchSession, Want},
         recovery::ends_session_only,
     },
@@ -399,8 +400,8 @@ fn take(
         }
         return;
     }
-    if let Some((_, end_offset)) = partition.diverging_epoch {
-        shard.with(copy, |entry, now| entry.machine.handle_diverged(now, end_offset));
+    if let Some((epoch, end_offset)) = partition.diverging_epoch {
+        shard.with(copy, |entry, now| entry.machine.handle_diverged(now, EpochEnd { epoch, end_offset }));
         return;
     }
     if let Some(broker) = partition.preferred_read_replica

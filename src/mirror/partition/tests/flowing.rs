@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use super::kit::*;
 use crate::{
+    client::EpochEnd,
     mirror::{
         anchor::Shape,
         partition::{
-            Break, LocateAsk, Lost, PartitionSettings, PartitionState, ProduceOutcome, SourceEnds, StopReason,
+            Break, LocateAsk, Lost, PartitionSettings, PartitionState, ProduceOutcome, SourceEnds, SourceHistory,
+            StopReason,
         },
     },
     protocol::{AbortedTransaction, ErrorCode, LeaderEpoch},
@@ -234,7 +236,7 @@ fn out_of_range(bench: &mut Bench, ends: SourceEnds) {
 #[test]
 fn what_retention_took_is_a_loss_with_its_exact_range() {
     let mut bench = Bench::copying(100, 50);
-    out_of_range(&mut bench, SourceEnds { start: 130, readable_end: 900, high_watermark: 900 });
+    out_of_range(&mut bench, source(130, 900));
     assert_eq!(bench.machine.losses(), [Lost { from: 100, to: 130 }]);
     assert_eq!(bench.machine.fetch_want(bench.now, 1), Some((130, LeaderEpoch::NONE, 1 << 20)));
     assert_eq!((bench.position(), bench.machine.progress().lost_records), ((130, 50), 30));
@@ -242,7 +244,7 @@ fn what_retention_took_is_a_loss_with_its_exact_range() {
 
 #[test]
 fn a_loss_is_counted_once_though_what_was_queued_is_dropped() {
-    let ends = SourceEnds { start: 130, readable_end: 900, high_watermark: 900 };
+    let ends = source(130, 900);
     let mut bench = Bench::copying(100, 50);
     bench.fetch(&row(3));
     let sent = bench.send();
@@ -258,7 +260,12 @@ fn a_loss_is_counted_once_though_what_was_queued_is_dropped() {
 #[test]
 fn a_source_that_ends_before_the_position_was_truncated() {
     let mut bench = Bench::copying(100, 50);
-    out_of_range(&mut bench, SourceEnds { start: 0, readable_end: 90, high_watermark: 90 });
+    out_of_range(&mut bench, source(0, 90));
+    assert_eq!(bench.machine.locate_want(bench.now), Some(LocateAsk::History { epoch: LeaderEpoch(3), mark: None }));
+    assert_eq!(bench.machine.fetch_want(bench.now, 1), None);
+    bench.machine.locate_begun();
+    let epoch_end = Some(EpochEnd { epoch: LeaderEpoch(3), end_offset: 90 });
+    bench.machine.handle_history(bench.now, SourceHistory { ends: source(0, 90), epoch_end, at_mark: None });
     assert_eq!(bench.reason(), StopReason::SourceTruncated { position: 100, end: 90 });
 }
 
@@ -266,7 +273,7 @@ fn a_source_that_ends_before_the_position_was_truncated() {
 fn a_diverging_epoch_stops_behind_what_is_queued() {
     let mut bench = Bench::copying(100, 50);
     bench.fetch(&row(1));
-    bench.machine.handle_diverged(bench.now, 95);
+    bench.machine.handle_diverged(bench.now, EpochEnd { epoch: LeaderEpoch(3), end_offset: 95 });
     let sent = bench.send();
     bench.produced(sent[0].ticket, 50);
     assert_eq!(bench.reason(), StopReason::SourceTruncated { position: 101, end: 95 });
@@ -374,13 +381,18 @@ fn a_topic_that_vanishes_lets_what_is_in_flight_settle() {
     let sent = bench.send();
     bench.machine.handle_topics(bench.now, None, Some(topic_id(2)));
     bench.produced(sent[0].ticket, 50);
-    assert_eq!((bench.reason(), bench.position()), (StopReason::SourceGone, (101, 51)));
-    // A broker that has just started may not know its topics yet, so it is looked for again.
+    assert_eq!(bench.machine.state(), PartitionState::Copying, "what was read before it went is still copied");
+    assert_eq!(bench.machine.fetch_want(bench.now, 1 << 20), None);
+    for (at, sent) in (51..).zip(bench.send()) {
+        bench.produced(sent.ticket, at);
+    }
+    assert_eq!((bench.reason(), bench.position()), (StopReason::SourceGone, (103, 53)));
+    // A broker that has just started may not know its topics yet.
     bench.now += Duration::from_secs(3600);
     bench.machine.handle_timeout(bench.now);
+    assert_eq!((bench.reason(), bench.position()), (StopReason::SourceGone, (103, 53)));
+    bench.machine.handle_topics(bench.now, Some(topic_id(1)), Some(topic_id(2)));
     assert_eq!(bench.machine.state(), PartitionState::Locating);
-    bench.machine.handle_topics(bench.now, None, Some(topic_id(2)));
-    assert_eq!((bench.reason(), bench.position()), (StopReason::SourceGone, (101, 51)));
 }
 
 #[test]

@@ -8,11 +8,11 @@ use tokio::time::Instant;
 use crate::{
     batch::{Batch, BatchBuilder, BatchHeader, HEADER_LEN, ProducerIdentity, crc32c, open::decode, records, sequence},
     mirror::{
-        anchor::{Anchor, Position, Shape},
+        anchor::{Anchor, Notes, Position, Shape},
         partition::{
             Fetched, LocateAsk, Located, Outbound, PartitionMachine, PartitionSettings, PartitionSpec, PartitionState,
-            ProduceOutcome, ProducerAnswer, SourceEnds, StartAt, StopReason, TailBatch, TargetEnds, TargetNotEmpty,
-            Ticket,
+            Policies, ProduceOutcome, ProducerAnswer, SourceEnds, StartAt, StopReason, TailBatch, TargetEnds,
+            TargetNotEmpty, Ticket,
         },
     },
     protocol::{AbortedTransaction, ErrorCode, LeaderEpoch, PartitionId, TopicId, TopicName, TopicPartition},
@@ -180,7 +180,13 @@ pub(super) fn stored(sent: &Outbound, base_offset: i64) -> BatchHeader {
 pub(super) fn settings() -> PartitionSettings {
     PartitionSettings {
         start: StartAt::Earliest,
-        target_not_empty: TargetNotEmpty::Stop,
+        policies: Policies {
+            target_not_empty: TargetNotEmpty::Stop,
+            loss_continues: true,
+            truncated_continues: false,
+            recreated_appends: false,
+            foreign_continues: false,
+        },
         shape: Shape { read_committed: true, sealed_append_time: false },
         window_max: 5,
         old_age: Duration::from_secs(3600),
@@ -217,7 +223,22 @@ pub(super) fn anchor(source_next: i64, target_next: i64) -> Anchor {
         identity: ID,
         shape: settings().shape,
         state: "copying".to_owned(),
+        notes: Notes::default(),
     }
+}
+
+/// Where the source begins and ends, with a leader of the epoch that batches have.
+pub(super) fn source(start: i64, end: i64) -> SourceEnds {
+    SourceEnds { start, readable_end: end, high_watermark: end, leader_epoch: LeaderEpoch(3) }
+}
+
+/// What the target holds of a source batch sent at this position.
+pub(super) fn held(bytes: &[u8], base_offset: i64, sequence: i64) -> BatchHeader {
+    let mut bench = Bench::copying(sequence, base_offset);
+    let source = header(bytes);
+    bench.answer(sequence, &[bytes.to_vec().into()], Vec::new());
+    let sent = bench.send().pop().unwrap_or_else(|| panic!("the batch at {} was not sent", source.base_offset));
+    stored(&sent, base_offset)
 }
 
 /// A machine and its clock.
@@ -243,18 +264,24 @@ impl Bench {
         bench
     }
 
-    /// Answers the look-up for ends, with a source that begins at 0 and ends at 1000.
+    /// Answers the look-up for ends, with a source that begins at 0 and ends at 1000, or where the position is.
     pub(super) fn locate(&mut self, target: TargetEnds, producer: ProducerAnswer) {
+        let end = self.machine.acked().source_next.max(1000);
+        self.locate_in(source(0, end), target, producer);
+    }
+
+    pub(super) fn locate_in(&mut self, source: SourceEnds, target: TargetEnds, producer: ProducerAnswer) {
         self.wait();
         if self.machine.locate_want(self.now).is_none() {
             // It stood, and asks after a pause.
             self.wait();
         }
         let ask = self.machine.locate_want(self.now);
-        let Some(LocateAsk::Ends { source, .. }) = ask else { panic!("{ask:?}, {:?}", self.machine.state()) };
+        let Some(LocateAsk::Ends { source: wanted, .. }) = ask else { panic!("{ask:?}, {:?}", self.machine.state()) };
         self.machine.locate_begun();
-        let ends = SourceEnds { start: 0, readable_end: 1000, high_watermark: 1000 };
-        self.machine.handle_located(self.now, Located { source: source.then_some(ends), target, producer });
+        let source = wanted.then_some(source);
+        self.machine.handle_located(self.now, Located { source, target, producer });
+        self.machine.handle_quiet(self.now);
     }
 
     pub(super) fn tail(&mut self, headers: Vec<BatchHeader>) {

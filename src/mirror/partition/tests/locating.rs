@@ -8,21 +8,12 @@ use crate::{
     mirror::{
         anchor::Shape,
         partition::{
-            LocateAsk, PartitionSettings, PartitionState, ProduceOutcome, ProducerAnswer, SourceEnds, StartAt,
+            LocateAsk, PartitionSettings, PartitionState, Policies, ProduceOutcome, ProducerAnswer, StartAt,
             StopReason, TargetEnds, TargetNotEmpty,
         },
     },
     protocol::{ErrorCode, LeaderEpoch},
 };
-
-/// What the target holds of a source batch sent at this position.
-fn held(bytes: &[u8], base_offset: i64, sequence: i64) -> BatchHeader {
-    let mut bench = Bench::copying(sequence, base_offset);
-    let source = header(bytes);
-    bench.answer(sequence, &[bytes.to_vec().into()], Vec::new());
-    let sent = bench.send().pop().unwrap_or_else(|| panic!("the batch at {} was not sent", source.base_offset));
-    stored(&sent, base_offset)
-}
 
 fn restarted(end: i64, producer: ProducerAnswer) -> Bench {
     let mut bench = Bench::new(settings(), spec(Some(anchor(100, 50))));
@@ -117,7 +108,7 @@ fn another_identity_in_the_tail_is_a_foreign_write() {
     ] {
         let mut bench = restarted(60, known(105));
         bench.tail(vec![ours, theirs]);
-        assert_eq!(bench.reason(), StopReason::ForeignWrite { offset: 55 });
+        assert_eq!(bench.reason(), StopReason::ForeignWrite { from: 55, to: 60, records: 5 });
     }
 }
 
@@ -268,7 +259,7 @@ fn a_source_that_has_nothing_to_match_stops_only_by_a_fresh_word_of_its_end() {
     assert_eq!(bench.machine.state(), PartitionState::Matching, "the source may only be unreachable");
     assert_eq!(bench.machine.locate_want(bench.now), Some(LocateAsk::Source));
     bench.machine.locate_begun();
-    let ends = SourceEnds { start: 0, readable_end: 1000, high_watermark: 1000 };
+    let ends = source(0, 1000);
     bench.machine.handle_source_ends(bench.now, ends);
     assert!(matches!(bench.reason(), StopReason::PositionUnknown { .. }));
 }
@@ -316,7 +307,8 @@ fn a_first_start_is_anchored_before_anything_is_sent() {
 fn a_first_start_on_a_target_that_is_not_empty_stops_or_appends() {
     let stopped = first_start(settings(), false, 9, ProducerAnswer::Absent);
     assert_eq!(stopped.reason(), StopReason::TargetNotEmpty { start: 0, end: 9 });
-    let append = PartitionSettings { target_not_empty: TargetNotEmpty::Append, ..settings() };
+    let policies = Policies { target_not_empty: TargetNotEmpty::Append, ..settings().policies };
+    let append = PartitionSettings { policies, ..settings() };
     let bench = first_start(append, false, 9, ProducerAnswer::Absent);
     assert_eq!(bench.position(), (0, 9));
 }

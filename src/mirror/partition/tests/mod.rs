@@ -1,5 +1,6 @@
-//! The machine by tables (`locating`, `flowing`) and against a model of both clusters (`storm`).
+//! The machine by tables (`locating`, `flowing`, `deciding`) and against a model of both clusters (`storm`).
 
+mod deciding;
 mod flowing;
 mod kit;
 mod locating;

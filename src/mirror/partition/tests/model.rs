@@ -231,8 +231,6 @@ pub(super) struct Target {
     pub(super) end: i64,
     pub(super) high_watermark: i64,
     producer: Option<Producer>,
-    /// What lay there before.
-    pub(super) prefix: i64,
     /// A request without a connection was appended a second time because its old producer state was gone; or behind
     /// later ones, if compaction took its records from the source meanwhile.
     pub(super) doubled: bool,
@@ -240,7 +238,25 @@ pub(super) struct Target {
 
 impl Target {
     pub(super) fn new(prefix: i64) -> Self {
-        Self { end: prefix, high_watermark: prefix, prefix, ..Self::default() }
+        Self { end: prefix, high_watermark: prefix, ..Self::default() }
+    }
+
+    /// Somebody else writes.
+    pub(super) fn append_foreign(&mut self, count: i64) {
+        let bytes = Make::plain(0, count).bytes();
+        let header = BatchHeader { base_offset: self.end, ..header(&bytes) };
+        self.batches.push(TargetBatch { header, bytes, numbers: Vec::new(), old: false });
+        self.end += count;
+    }
+
+    fn ours(&self) -> impl DoubleEndedIterator<Item = &TargetBatch> {
+        self.batches.iter().filter(|batch| !batch.numbers.is_empty())
+    }
+
+    /// Offsets and numbers of our records before an offset.
+    pub(super) fn ours_before(&self, offset: i64) -> Vec<(i64, u64)> {
+        let placed = self.ours().flat_map(|batch| (batch.header.base_offset..).zip(batch.numbers.iter().copied()));
+        placed.take_while(|(at, _)| *at < offset).collect()
     }
 
     /// `broker-experiments.md` S2 to S4. `Ok` is the base offset, and whether it was there already.
@@ -275,7 +291,7 @@ impl Target {
             old: sent.old,
         };
         let known = |number: &u64| self.batches.iter().any(|batch| batch.numbers.contains(number));
-        let newest = self.batches.last().and_then(|batch| batch.numbers.last());
+        let newest = self.ours().next_back().and_then(|batch| batch.numbers.last());
         let overtaken = self.producer.is_none() && newest > stored.numbers.first();
         self.doubled |= overtaken || stored.numbers.iter().any(known);
         self.end += i64::from(header.records_count);
@@ -319,8 +335,10 @@ impl Target {
         }
         // Followers build the same state from the log.
         let mask = i64::from(i32::MAX);
-        let newest = self.batches.iter().rev().take(5).rev();
+        let newest: Vec<_> = self.ours().rev().take(5).collect();
         let window: VecDeque<Kept> = newest
+            .into_iter()
+            .rev()
             .map(|batch| Kept {
                 first: batch.header.base_sequence,
                 last: ((i64::from(batch.header.base_sequence) + i64::from(batch.header.last_offset_delta)) & mask)
@@ -329,11 +347,9 @@ impl Target {
             })
             .collect();
         let known = self.producer.is_some();
-        self.producer = self.batches.last().filter(|_| known).map(|last| Producer {
-            epoch: last.header.producer_epoch,
-            window,
-            old: last.old,
-        });
+        let last = self.ours().next_back().filter(|_| known);
+        let found = last.map(|last| Producer { epoch: last.header.producer_epoch, window, old: last.old });
+        self.producer = found;
     }
 
     /// DescribeProducers: epoch and last sequence.

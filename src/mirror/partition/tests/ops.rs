@@ -21,7 +21,7 @@ pub(super) enum Op {
     },
     BeginFetch,
     BeginLookup,
-    /// Reads the first half (the end), then the second (high watermark and producer, or the tail).
+    /// Reads the first part (the producer), then the next (the end), then the last (high watermark or the tail).
     ReadLookup,
     AnswerLookup,
     FailLookup,
@@ -45,6 +45,8 @@ pub(super) enum Op {
         keep: u8,
     },
     Sweep,
+    /// Somebody else writes to the remote partition.
+    Foreign(u8),
     Kill {
         commit_lands: bool,
     },

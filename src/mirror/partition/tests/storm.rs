@@ -67,6 +67,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => Just(Op::Notice),
         1 => Just(Op::RestartBroker),
         1 => Just(Op::Sweep),
+        1 => (1_u8..4).prop_map(Op::Foreign),
         2 => (any::<u8>(), any::<u8>()).prop_map(|(pick, keep)| Op::Compact { pick, keep }),
         2 => any::<bool>().prop_map(|commit_lands| Op::Kill { commit_lands }),
         1 => Just(Op::Drain),
