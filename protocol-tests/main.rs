@@ -6,4 +6,5 @@ mod differential;
 mod embedded;
 mod loud;
 mod real;
+mod sim;
 mod tidy;

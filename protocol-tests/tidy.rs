@@ -23,16 +23,17 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("config", &["protocol", "batch", "topics", "offsets", "net", "client", "mirror", "leaves"]),
     ("cli", EVERYTHING),
     ("testkit", EVERYTHING),
-    ("backoff", NOTHING),
+    ("backoff", &["simulation"]),
     ("os_error", NOTHING),
     ("secret", NOTHING),
     ("task", NOTHING),
-    ("wall_clock", NOTHING),
+    ("wall_clock", &["simulation"]),
+    ("simulation", NOTHING),
     ("metrics", NOTHING),
 ];
 
 /// Small modules that use nothing of ours; `leaves` in the table means all of them.
-const LEAVES: &[&str] = &["backoff", "os_error", "secret", "task", "wall_clock", "metrics"];
+const LEAVES: &[&str] = &["backoff", "os_error", "secret", "task", "wall_clock", "metrics", "simulation"];
 
 /// Modules without sockets, tasks, clocks, randomness, logs: same input, same output.
 const PURE: &[&str] = &["protocol", "batch", "topics", "offsets"];

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::simulation;
+
 /// Delays that double from `first` to `cap`, each drawn from the upper half of its step.
 ///
 /// Jitter keeps many partitions that failed together from coming back together; the lower bound of half a step keeps
@@ -46,10 +48,10 @@ impl Backoff {
     }
 }
 
-/// A seed from the operating system, for production; simulations pass their own.
+/// A seed from the operating system, or from the simulation.
 #[must_use]
 pub fn entropy() -> u64 {
-    getrandom::u64().unwrap_or(0x9E37_79B9_7F4A_7C15)
+    simulation::entropy().or_else(|| getrandom::u64().ok()).unwrap_or(0x9E37_79B9_7F4A_7C15)
 }
 
 #[cfg(test)]

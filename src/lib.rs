@@ -11,6 +11,7 @@ pub mod mirror;
 pub mod net;
 pub mod os_error;
 pub mod protocol;
+pub mod simulation;
 pub mod testkit;
 pub mod topics;
 pub mod wall_clock;

@@ -5,9 +5,14 @@
 
 use std::{fmt, time::UNIX_EPOCH};
 
+use crate::simulation;
+
 /// Milliseconds since 1970, as Kafka's record timestamps count; 0 if the clock stands before 1970.
 #[must_use]
 pub fn now_ms() -> i64 {
+    if let Some(simulated) = simulation::wall_ms() {
+        return simulated;
+    }
     #[expect(clippy::disallowed_methods, reason = "this is the one place")]
     let now = std::time::SystemTime::now();
     now.duration_since(UNIX_EPOCH).map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX))

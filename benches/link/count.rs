@@ -21,10 +21,10 @@ use tokio::time::Instant;
 use towpath::{
     batch::{BatchBuilder, ProducerIdentity, crc32c},
     mirror::{
-        anchor::{Anchor, Position, Shape},
+        anchor::{Anchor, Notes, Position, Shape},
         partition::{
-            Fetched, Located, PartitionMachine, PartitionSettings, PartitionSpec, ProduceOutcome, ProducerAnswer,
-            SourceEnds, StartAt, TargetEnds, TargetNotEmpty,
+            Fetched, Located, PartitionMachine, PartitionSettings, PartitionSpec, Policies, ProduceOutcome,
+            ProducerAnswer, SourceEnds, StartAt, TargetEnds, TargetNotEmpty,
         },
     },
     protocol::{FetchResponse, LeaderEpoch, ProduceResponse, ProduceWriter, TopicId, TopicName, TopicPartition},
@@ -155,7 +155,13 @@ fn look(machine: &mut PartitionMachine, now: Instant) -> u64 {
 fn machine(number: i32, now: Instant) -> PartitionMachine {
     let settings = PartitionSettings {
         start: StartAt::Earliest,
-        target_not_empty: TargetNotEmpty::Stop,
+        policies: Policies {
+            target_not_empty: TargetNotEmpty::Stop,
+            loss_continues: true,
+            truncated_continues: false,
+            recreated_appends: false,
+            foreign_continues: false,
+        },
         shape: Shape { read_committed: true, sealed_append_time: false },
         window_max: 5,
         old_age: Duration::from_secs(3600),
@@ -172,6 +178,7 @@ fn machine(number: i32, now: Instant) -> PartitionMachine {
         identity,
         shape: settings.shape,
         state: "copying".to_owned(),
+        notes: Notes::default(),
     };
     let spec = PartitionSpec {
         source: TopicPartition::new(TopicName::new("bench"), number),
@@ -184,8 +191,13 @@ fn machine(number: i32, now: Instant) -> PartitionMachine {
         appeared_later: false,
     };
     let mut machine = PartitionMachine::new(Rc::new(settings), spec, 128 << 10, 1, now);
-    machine.locate_begun();
-    let ends = SourceEnds { start: 0, readable_end: WITHOUT_END, high_watermark: WITHOUT_END };
+    machine.locate_begun(now);
+    let ends = SourceEnds {
+        start: 0,
+        readable_end: WITHOUT_END,
+        high_watermark: WITHOUT_END,
+        leader_epoch: LeaderEpoch::NONE,
+    };
     let target = TargetEnds { start: 0, high_watermark: 0, end: 0 };
     machine.handle_located(now, Located { source: Some(ends), target, producer: ProducerAnswer::Unknown });
     machine

@@ -79,6 +79,13 @@ def real_kafka(binary):
         raise Failed("; ".join(faults))
 
 
+def simulation():
+    """Schedules of the fault simulation, and the faults that are planted in the mirror to try the oracle."""
+    command("cargo", "test", "--locked", "--profile", "simulation", "--test", "protocol", "--", "--ignored", "--exact",
+            "--nocapture", "--test-threads=1", "sim::schedules_lose_and_double_nothing", "sim::planted_faults_are_seen",
+            TOWPATH_SIM_SCHEDULES="2000")
+
+
 def main():
     quick = sys.argv[1] == "yes"
     if os.environ.get("CI") == "true" and "CARGO_TARGET_DIR" not in os.environ:
@@ -99,6 +106,7 @@ def main():
     ]
     if not quick:
         steps += [
+            ("fault simulation", simulation),
             ("static release build", lambda: binary.append(static_binary())),
             # Behind it, since it takes the same dependencies.
             ("instructions on the path of a batch", instructions.check),
@@ -122,9 +130,9 @@ def main():
     failed = sum(1 for _, fault, _ in results if fault)
     skipped = ""
     if quick:
-        print("  LEFT OUT: everything against real Kafka, the static build and the count of instructions (--quick)."
+        print("  LEFT OUT: everything against real Kafka, the fault simulation, the static build and the count of instructions (--quick)."
               " Run dev/test without it before handing in.")
-        skipped = ", 2 skipped"
+        skipped = ", 3 skipped"
     print(f"\n{len(results) - failed} passed, {failed} failed{skipped}")
     return 1 if failed else 0
 

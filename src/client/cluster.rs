@@ -5,7 +5,7 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     rc::Rc,
     sync::Arc,
     time::Duration,
@@ -61,11 +61,11 @@ pub struct Cluster(Rc<Inner>);
 struct Inner {
     config: ClusterConfig,
     dialer: Dialer,
-    connections: RefCell<HashMap<BrokerId, (Connection, Instant)>>,
+    connections: RefCell<BTreeMap<BrokerId, (Connection, Instant)>>,
     bootstrap: RefCell<Option<Connection>>,
     next_bootstrap: Cell<usize>,
     /// When each address failed last; those that did are tried after the others.
-    failed: RefCell<HashMap<Arc<str>, Instant>>,
+    failed: RefCell<BTreeMap<Arc<str>, Instant>>,
     failures_in_a_row: Cell<u32>,
     snapshot: watch::Sender<Arc<ClusterSnapshot>>,
     /// One refresh at a time: askers that come meanwhile find its result fresh.

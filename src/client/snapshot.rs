@@ -1,9 +1,6 @@
 //! What is known of a cluster at one moment: brokers, topics, leaders. Immutable; shared by reference count.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use crate::protocol::{
     BrokerId, ErrorCode, LeaderEpoch, MetadataResponse, PartitionId, TopicId, TopicName, TopicPartition,
@@ -48,7 +45,7 @@ pub struct ClusterSnapshot {
     /// Where admin requests go.
     pub controller: Option<BrokerId>,
     /// All live brokers.
-    pub brokers: HashMap<BrokerId, Endpoint>,
+    pub brokers: BTreeMap<BrokerId, Endpoint>,
     /// Every topic seen. A topic that was not asked for keeps its last state.
     pub topics: BTreeMap<TopicName, Arc<TopicInfo>>,
     /// Topics that the last answer named with an error other than "unknown".
@@ -133,7 +130,7 @@ impl ClusterSnapshot {
             };
             topics.insert(name, info);
         }
-        let brokers: HashMap<_, _> = answer
+        let brokers: BTreeMap<_, _> = answer
             .brokers
             .into_iter()
             .filter_map(|broker| {

@@ -103,8 +103,9 @@ pub(crate) async fn run(shard: Rc<Shard>) {
         for copy in waiting {
             let (sources, targets) = (shard.source(), shard.target());
             let ask = shard.look(copy, |entry| {
-                let what = entry.machine.locate_want(Instant::now())?;
-                entry.machine.locate_begun();
+                let now = Instant::now();
+                let what = entry.machine.locate_want(now)?;
+                entry.machine.locate_begun(now);
                 let spec = entry.machine.spec();
                 Some(Ask {
                     copy,

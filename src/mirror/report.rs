@@ -17,7 +17,10 @@ use super::{
     decision::Decision,
     partition::{Break, Lost, OpenReason, PartitionSpec, PartitionState, Progress, StopReason},
 };
-use crate::protocol::{NumberHasher, TopicPartition};
+use crate::{
+    protocol::{NumberHasher, TopicPartition},
+    simulation::{self, Planted},
+};
 
 /// One copied partition of a flow, numbered by the control thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -217,6 +220,9 @@ impl LeaseClock {
 
     /// Whether a request may be sent at `now`.
     pub(crate) fn allows(&self, now: Instant) -> bool {
+        if simulation::has(Planted::LeaseIgnored) {
+            return true;
+        }
         let until = Duration::from_micros(self.until_micros.load(Ordering::Acquire));
         now.saturating_duration_since(self.base) < until
     }

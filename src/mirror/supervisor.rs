@@ -3,7 +3,7 @@
 //! The control thread runs the flows; each worker is a thread with a current-thread runtime of its own, to which flows
 //! hand their shards. Nothing is shared between workers on the path of a batch.
 
-use std::{cell::RefCell, rc::Rc, thread, time::Duration};
+use std::{cell::RefCell, rc::Rc, sync::Arc, thread, time::Duration};
 
 use tokio::{
     runtime,
@@ -14,14 +14,14 @@ use tokio_util::{either::Either, sync::CancellationToken};
 use tracing::{error, info};
 
 use super::{
-    flow::{Directory, Flow, FlowContext, FlowEnd, FlowError, FlowStatus, wall_ms},
+    flow::{Directory, Flow, FlowContext, FlowEnd, FlowError, FlowStatus, Network, wall_ms},
     lease::{LockError, StateLock, instance_id},
     partition::PartitionState,
     report::{FlowReport, Sealed, Totals, Watcher},
     settings::{FlowSettings, ProcessSettings},
     shard::{Shard, ShardConfig},
 };
-use crate::os_error::Reason;
+use crate::{net::Connector, os_error::Reason};
 
 /// A stop may take this long (a second one ends at once).
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
@@ -54,27 +54,33 @@ pub enum StartError {
     Thread(#[from] std::io::Error),
 }
 
-type ShardStart = (ShardConfig, oneshot::Sender<()>);
-
 /// Runs the flows of one process.
 pub struct Supervisor {
     settings: ProcessSettings,
     until_caught_up: bool,
     stop: CancellationToken,
     watcher: Option<Watcher>,
+    simulated: Option<Arc<dyn Connector>>,
 }
 
 impl Supervisor {
     /// `stop` ends the run; with `until_caught_up` it ends by itself.
     #[must_use]
     pub fn new(settings: ProcessSettings, until_caught_up: bool, stop: CancellationToken) -> Self {
-        Self { settings, until_caught_up, stop, watcher: None }
+        Self { settings, until_caught_up, stop, watcher: None, simulated: None }
     }
 
     /// Somebody who shows the progress; without one it is a line in the log every `towpath.progress.interval.seconds`.
     #[must_use]
     pub fn watched_by(mut self, watcher: Watcher) -> Self {
         self.watcher = Some(watcher);
+        self
+    }
+
+    /// Speaks over `connector` instead of TCP, and runs its workers on the calling thread: one process of a simulation.
+    #[must_use]
+    pub fn simulated(mut self, connector: Arc<dyn Connector>) -> Self {
+        self.simulated = Some(connector);
         self
     }
 
@@ -89,7 +95,8 @@ impl Supervisor {
         for settings in &self.settings.flows {
             let status = Rc::new(RefCell::new(FlowStatus::new(&settings.name())));
             let (_, tried) = watch::channel(());
-            flows.push(Flow::connect(settings.clone(), &directory, status, Some(START_PATIENCE), tried).await?);
+            let network = Network { connector: self.simulated.clone(), give_up: Some(START_PATIENCE), tried };
+            flows.push(Flow::connect(settings.clone(), &directory, status, network).await?);
         }
         let mut plans = Vec::new();
         for flow in flows {
@@ -122,7 +129,10 @@ impl Supervisor {
             locks.push(StateLock::acquire(&self.settings.state_dir, &name, started)?);
         }
         let instance = instance_id(&self.settings.state_dir)?;
-        let (workers, threads) = start_workers(self.settings.worker_threads)?;
+        let (workers, threads) = match &self.simulated {
+            Some(_) => (Workers::Here, Vec::new()),
+            None => start_workers(self.settings.worker_threads)?,
+        };
         let flows = self.settings.flows.clone();
         let statuses: Vec<_> = flows.iter().map(|flow| Rc::new(RefCell::new(FlowStatus::new(&flow.name())))).collect();
         let progress = tokio::task::spawn_local(match self.watcher.take() {
@@ -140,6 +150,7 @@ impl Supervisor {
             workers: self.settings.worker_threads.max(1),
             stop: self.stop.clone(),
             all_tried: watch::channel(()).0,
+            connector: self.simulated.take(),
         });
         let mut failed = Vec::new();
         let mut running = Vec::new();
@@ -151,6 +162,7 @@ impl Supervisor {
         let mut finished = 0;
         for (name, mut task) in running {
             let end = tokio::select! {
+                biased;
                 end = &mut task => end,
                 () = overdue(&self.stop) => {
                     task.abort();
@@ -197,6 +209,8 @@ struct Ground {
     stop: CancellationToken,
     /// Closed once every flow has tried to reach its clusters.
     all_tried: watch::Sender<()>,
+    /// In a simulation.
+    connector: Option<Arc<dyn Connector>>,
 }
 
 impl Ground {
@@ -208,13 +222,7 @@ impl Ground {
             all_flows: self.all_flows.clone(),
             until_caught_up: self.until_caught_up,
             shard_memory: self.shard_memory,
-            spawn_shard: Box::new(move |worker, config| {
-                let (done, _) = oneshot::channel();
-                if let Some(worker) = spawn.get(worker) {
-                    // Unbounded in form only: one message per flow.
-                    let _ = worker.send((config, done));
-                }
-            }),
+            spawn_shard: Box::new(move |worker, config| spawn.start(worker, config)),
             workers: self.workers,
             stop: self.stop.clone(),
         }
@@ -232,7 +240,8 @@ impl Ground {
         loop {
             let tried = tried.take().unwrap_or_else(|| watch::channel(()).1);
             let attempt = async {
-                let flow = Flow::connect(settings.clone(), &self.directory, status.clone(), give_up, tried).await?;
+                let network = Network { connector: self.connector.clone(), give_up, tried };
+                let flow = Flow::connect(settings.clone(), &self.directory, status.clone(), network).await?;
                 // Flows that would write the same topics see each other only when all have been asked for theirs.
                 self.all_tried.closed().await;
                 Ok(flow)
@@ -295,25 +304,46 @@ async fn overdue(stop: &CancellationToken) {
     tokio::time::sleep(STOP_PATIENCE).await;
 }
 
-type Workers = Rc<Vec<mpsc::UnboundedSender<ShardStart>>>;
+/// Where shards run.
+#[derive(Clone)]
+enum Workers {
+    /// On the calling thread.
+    Here,
+    /// On threads of their own.
+    Threads(Rc<Vec<mpsc::UnboundedSender<ShardConfig>>>),
+}
+
+impl Workers {
+    fn start(&self, worker: usize, config: ShardConfig) {
+        match self {
+            Self::Here => {
+                // Ends with its flow's channels, as a worker's does.
+                tokio::task::spawn_local(Shard::run(config));
+            }
+            Self::Threads(threads) => {
+                if let Some(worker) = threads.get(worker) {
+                    // Unbounded in form only: one message per flow.
+                    let _ = worker.send(config);
+                }
+            }
+        }
+    }
+}
 
 /// Starts worker threads; each ends when its sender and all its shards are gone.
 fn start_workers(count: usize) -> Result<(Workers, Vec<oneshot::Receiver<()>>), StartError> {
     let mut senders = Vec::new();
     let mut ends = Vec::new();
     for number in 0..count.max(1) {
-        let (sender, mut shards) = mpsc::unbounded_channel::<ShardStart>();
+        let (sender, mut shards) = mpsc::unbounded_channel::<ShardConfig>();
         let (ended, end) = oneshot::channel();
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         thread::Builder::new().name(format!("worker-{number}")).spawn(move || {
             let local = LocalSet::new();
             local.block_on(&runtime, async move {
                 let mut running = tokio::task::JoinSet::new();
-                while let Some((config, done)) = shards.recv().await {
-                    running.spawn_local(async move {
-                        Shard::run(config).await;
-                        let _ = done.send(());
-                    });
+                while let Some(config) = shards.recv().await {
+                    running.spawn_local(Shard::run(config));
                 }
                 while running.join_next().await.is_some() {}
             });
@@ -322,7 +352,7 @@ fn start_workers(count: usize) -> Result<(Workers, Vec<oneshot::Receiver<()>>), 
         senders.push(sender);
         ends.push(end);
     }
-    Ok((Rc::new(senders), ends))
+    Ok((Workers::Threads(Rc::new(senders)), ends))
 }
 
 /// Tells the watcher of all flows, from the first moment on.

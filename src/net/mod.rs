@@ -9,4 +9,4 @@ mod transport;
 
 pub use connection::{Answer, Connection, ConnectionError, Reply, RequestError};
 pub use dial::{DialError, Dialer};
-pub use transport::{BoxTransport, Connecting, Connector, TcpConnector, Transport};
+pub use transport::{BoxTransport, Connecting, Connector, TcpConnector, Transport, UNACKNOWLEDGED_MAX};

@@ -35,8 +35,9 @@ pub struct TcpConnector {
     pub connect_timeout: Duration,
 }
 
-/// A peer that acknowledges nothing for this long is gone, although no packet said so (a pulled cable).
-const USER_TIMEOUT: Duration = Duration::from_secs(60);
+/// A peer that acknowledges nothing for this long is gone, although no packet said so (a pulled cable). The system then
+/// gives up what was not acknowledged, also for a process that is dead: nothing of it arrives later.
+pub const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(15);
 /// Idle connections are probed, so that a firewall that forgot them is noticed before the next request.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
@@ -70,6 +71,6 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
     let socket = SockRef::from(stream);
     socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 3))?;
     #[cfg(target_os = "linux")]
-    socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
+    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX))?;
     Ok(())
 }

@@ -39,6 +39,8 @@ const METADATA_BYTES: usize = 400;
 const METADATA_BYTES_STANDING: usize = 2000;
 /// How often last anchors are copied to the runs topic, where they do not expire.
 const COPY_INTERVAL: Duration = Duration::from_secs(3600);
+/// At a start they are written once what was found has been committed anew.
+const FIRST_COPY: Duration = Duration::from_secs(5);
 /// A commit that has no answer in this time counts as failed; it is offered again.
 const COMMIT_PATIENCE: Duration = Duration::from_secs(35);
 /// Copies of anchors that are written at a stop must not hold it up.
@@ -217,7 +219,7 @@ impl Committer {
     }
 
     async fn copy(&self, over: &CancellationToken) {
-        let mut next = Instant::now() + COPY_INTERVAL;
+        let mut next = Instant::now() + FIRST_COPY;
         loop {
             tokio::select! {
                 biased;

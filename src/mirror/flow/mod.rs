@@ -51,7 +51,7 @@ use super::{
 use crate::{
     backoff,
     client::{ClientError, Cluster, ClusterConfig},
-    net::{Dialer, TcpConnector},
+    net::{Connector, Dialer, TcpConnector},
     protocol::TopicPartition,
     topics::TopicChange,
     wall_clock,
@@ -168,19 +168,28 @@ pub(crate) struct Flow {
     status: Rc<RefCell<FlowStatus>>,
 }
 
+/// How a flow comes to its clusters.
+pub(crate) struct Network {
+    /// Another way than TCP, in a simulation.
+    pub(crate) connector: Option<Arc<dyn Connector>>,
+    /// Without it the flow tries for ever.
+    pub(crate) give_up: Option<Duration>,
+    /// Dropped after the first attempt at both clusters.
+    pub(crate) tried: watch::Receiver<()>,
+}
+
 impl Flow {
-    /// Connects to both clusters and checks that they are two. Without `give_up` it tries for ever. Each of the two
-    /// drops its `tried` after the first attempt.
+    /// Connects to both clusters and checks that they are two.
     pub(crate) async fn connect(
         settings: FlowSettings,
         directory: &Directory,
         status: Rc<RefCell<FlowStatus>>,
-        give_up: Option<Duration>,
-        tried: watch::Receiver<()>,
+        network: Network,
     ) -> Result<Self, FlowError> {
+        let Network { connector, give_up, tried } = network;
         let name: Arc<str> = settings.name().into();
-        let source = cluster(&settings.source);
-        let target = cluster(&settings.target);
+        let source = cluster(&settings.source, connector.clone());
+        let target = cluster(&settings.target, connector);
         let deadline = give_up.map(|patience| Instant::now() + patience);
         let other = tried.clone();
         let reached =
@@ -511,11 +520,12 @@ async fn both<T>(
 
 /// A cluster to be asked on its own, by another command than the mirror.
 pub(crate) fn target_cluster(settings: &ClusterSettings) -> Cluster {
-    cluster(settings)
+    cluster(settings, None)
 }
 
-fn cluster(settings: &ClusterSettings) -> Cluster {
-    let connector = Arc::new(TcpConnector { connect_timeout: settings.connect_timeout });
+fn cluster(settings: &ClusterSettings, connector: Option<Arc<dyn Connector>>) -> Cluster {
+    let tcp = || Arc::new(TcpConnector { connect_timeout: settings.connect_timeout }) as Arc<dyn Connector>;
+    let connector = connector.unwrap_or_else(tcp);
     let dialer = Dialer::new(connector, &settings.client_id, settings.connect_timeout);
     let config = ClusterConfig {
         alias: settings.alias.as_str().into(),

@@ -4,7 +4,10 @@ use super::{
     machine::{PartitionMachine, Phase},
     types::Break,
 };
-use crate::mirror::anchor::{Anchor, Notes, Record, Standing};
+use crate::{
+    mirror::anchor::{Anchor, Notes, Record, Standing},
+    simulation::{self, Planted},
+};
 
 /// Breaks that wait for an anchor; a topic of tiny transactions makes one in every transaction.
 const BREAKS_MAX: usize = 10_000;
@@ -21,7 +24,7 @@ impl PartitionMachine {
         let mark = mark.filter(|_| self.nameless);
         let notes = Notes { history, mark, decision: self.course.decision, incident: self.incident() };
         let anchor = Anchor {
-            position: self.acked,
+            position: if simulation::has(Planted::AnchorBeforeAck) { self.prepared } else { self.acked },
             source_topic_id: self.spec.source_topic_id,
             target_topic_id: self.spec.target_topic_id,
             leader_epoch: self.acked_epoch,

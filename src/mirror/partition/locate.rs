@@ -16,6 +16,7 @@ use crate::{
     batch::{BatchHeader, ProducerIdentity, sequence},
     mirror::anchor::Position,
     protocol::LeaderEpoch,
+    simulation::{self, Planted},
 };
 
 /// What a look-up must find out.
@@ -123,7 +124,8 @@ impl PartitionMachine {
     }
 
     /// The look-up was begun; until its answer comes none is wanted.
-    pub fn locate_begun(&mut self) {
+    pub fn locate_begun(&mut self, now: Instant) {
+        self.note_question(now);
         match &mut self.phase {
             Phase::Locating { asked, .. } | Phase::ReadingTail { asked, .. } => *asked = true,
             _ if self.past.asked() => {}
@@ -159,6 +161,7 @@ impl PartitionMachine {
             self.last_stable_offset = source.readable_end;
             self.goal.get_or_insert(source.readable_end);
         }
+        self.note_answer(now);
         let target = located.target;
         if target.high_watermark != target.end {
             // What is above the high watermark may still vanish, or be joined by requests of ours on their way.
@@ -181,6 +184,10 @@ impl PartitionMachine {
         if target.end < base.target_next {
             self.stop(now, StopReason::TargetTruncated { expected: base.target_next, end: target.end });
             return;
+        }
+        let mut base = base;
+        if simulation::has(Planted::TailIgnored) {
+            base.target_next = target.end;
         }
         let landed = target.end - base.target_next;
         if landed == 0 {

@@ -1,6 +1,6 @@
 //! The machine's data, what the source side and time do to it, and what it shows.
 
-use std::{rc::Rc, time::Duration};
+use std::{cell::Cell, rc::Rc, time::Duration};
 
 use tokio::time::Instant;
 
@@ -10,6 +10,7 @@ use super::{
     pipeline::Pipeline,
     resolve::Course,
     state::{PartitionState, StopReason},
+    stragglers::Limbo,
     types::{Break, Lost, PartitionSettings, PartitionSpec, Progress, Ticket},
     waiting::LocateTrouble,
 };
@@ -95,6 +96,10 @@ pub struct PartitionMachine {
     pub(super) anchored: bool,
     /// A batch was acknowledged since the last look-up: the broker has our producer state.
     pub(super) confirmed: bool,
+    /// (G) Something sent earlier may still arrive.
+    pub(super) limbo: Option<Limbo>,
+    /// The next batch is an old one that waits for it, as seen when it was last asked for.
+    pub(super) straggling: Cell<bool>,
     pub(super) ask_source: bool,
     pub(super) anchor_dirty: bool,
     pub(super) draining: bool,
@@ -185,6 +190,9 @@ impl PartitionMachine {
             queue_bytes: 0,
             next_ticket: 0,
             confirmed: false,
+            // An earlier incarnation wrote under this anchor.
+            limbo: anchored.then(|| Limbo::new(now)),
+            straggling: Cell::new(false),
             confirmed_timestamp: -1,
             backoff: Backoff::new(Duration::from_millis(50), Duration::from_secs(5), seed),
             hold: None,
@@ -363,6 +371,9 @@ impl PartitionMachine {
         self.prepared = position;
         self.acked_epoch = epoch;
         self.taken_epoch = epoch;
+        // What an earlier incarnation committed is committed anew, and copied with it: an idle partition would otherwise
+        // live on a commit that expires.
+        self.anchor_dirty |= !self.located && self.anchored;
         self.located = true;
         self.confirmed = false;
         self.count_doubted = false;
@@ -412,6 +423,7 @@ impl PartitionMachine {
             Phase::Matching { .. } => self.source_trouble().unwrap_or(PartitionState::Matching),
             Phase::Anchoring => PartitionState::Anchoring,
             Phase::Copying if self.tail_is_full() => PartitionState::AwaitingAnchor,
+            Phase::Copying if self.awaits_stragglers() => PartitionState::AwaitingStragglers,
             Phase::Copying => self.source_trouble().unwrap_or_else(|| self.copying_state()),
             Phase::Stopped { reason, .. } => PartitionState::Stopped(reason.clone()),
         }

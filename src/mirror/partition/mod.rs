@@ -19,7 +19,8 @@
 //! * (D) after any failure nothing is sent before the target was asked what it holds;
 //! * (E) a control batch or an aborted one is never sent;
 //! * (F) at most the window's number of batches is in flight: one until the first acknowledgement after (re)locating,
-//!   and for batches so old that the broker may forget their producer (`design.md` 4 "In flight").
+//!   and for batches so old that the broker may forget their producer (`design.md` 4 "In flight");
+//! * (G) such an old batch is sent only when nothing that was sent earlier can still arrive (`stragglers`).
 //!
 //! A source batch that the target would refuse becomes one or several others in `open`. Where such a batch ended may hang
 //! on what an answer happened to hold and on the target's limit at that time; so whoever finds it again on the target
@@ -45,6 +46,7 @@ mod remedy;
 mod resolve;
 mod send;
 mod state;
+mod stragglers;
 mod take;
 #[cfg(test)]
 mod tests;

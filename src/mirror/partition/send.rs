@@ -15,6 +15,7 @@ use crate::{
     batch::HEADER_LEN,
     client::recovery::{ProduceStep, produce_step},
     protocol::{ErrorCode, LeaderEpoch, TopicPartition},
+    simulation::{self, Planted},
 };
 
 /// So often a batch is sent again that arrives damaged; then it is no accident.
@@ -57,10 +58,19 @@ impl PartitionMachine {
             return false;
         };
         let old = |timestamp: i64| wall_ms.saturating_sub(timestamp) > age_ms(self.settings.old_age);
+        if self.limbo.is_some() {
+            let straggling = old(next.max_timestamp) && !simulation::has(Planted::StragglersIgnored);
+            self.straggling.set(straggling);
+            if straggling {
+                return false;
+            }
+        }
         // (F) The broker orders a window only while it has our producer state, which it drops by the age of the
         // newest record (`broker-experiments.md` section 0.2): that of the batch before the window as well, which may
         // have been acknowledged long ago.
-        let window = if !self.confirmed
+        let window = if simulation::has(Planted::WindowFromTheStart) {
+            self.settings.window_max
+        } else if !self.confirmed
             || old(self.confirmed_timestamp)
             || old(next.max_timestamp)
             || self.pipeline.in_flight().next_back().is_some_and(|last| old(last.max_timestamp))
@@ -130,7 +140,7 @@ impl PartitionMachine {
         };
         let hold = self.hold.as_ref().map(|hold| hold.0);
         let history = if self.doubted { self.past.timeout() } else { None };
-        [phase, hold, self.match_until, history].into_iter().flatten().min()
+        [phase, hold, self.match_until, history, self.next_question()].into_iter().flatten().min()
     }
 
     /// Time has passed.
@@ -140,6 +150,9 @@ impl PartitionMachine {
         }
         if self.match_until.is_some_and(|until| until <= now) {
             self.handle_match_timeout(now);
+        }
+        if self.next_question().is_some_and(|at| at <= now) {
+            self.relocate(now);
         }
         if let Phase::Stopped { retry_at: Some(at), reason } = &self.phase
             && *at <= now
@@ -169,11 +182,9 @@ impl PartitionMachine {
         match outcome {
             ProduceOutcome::Stored { base_offset, already }
                 if index == 0
-                    && self
-                        .pipeline
-                        .in_flight()
-                        .next()
-                        .is_some_and(|batch| batch.before.target_next == base_offset) =>
+                    && self.pipeline.in_flight().next().is_some_and(|batch| {
+                        batch.before.target_next == base_offset || simulation::has(Planted::AnyOffsetAcknowledges)
+                    }) =>
             {
                 if !self.confirmed {
                     // Failures end the confirmation, so there is nothing to forget while it lasts.
@@ -186,7 +197,10 @@ impl PartitionMachine {
                 refresh = true;
                 self.unsettle(index, None);
             }
-            ProduceOutcome::Unknown => self.unsettle(index, None),
+            ProduceOutcome::Unknown => {
+                self.enter_limbo(now);
+                self.unsettle(index, None);
+            }
             ProduceOutcome::Failed { code, message } => match produce_step(code) {
                 ProduceStep::Reconcile { refresh: wanted } => {
                     refresh = wanted;
@@ -205,6 +219,9 @@ impl PartitionMachine {
         self.confirmed = false;
         if self.pipeline.in_flight().len() == 0 {
             return;
+        }
+        if self.has_in_flight() {
+            self.enter_limbo(now);
         }
         for batch in self.pipeline.in_flight_mut() {
             batch.settle();
@@ -235,6 +252,8 @@ impl PartitionMachine {
         self.acked = batch.after;
         self.acked_epoch = batch.leader_epoch;
         self.confirmed = true;
+        // The broker remembers it, or it was old and nothing was left to wait for.
+        self.limbo = None;
         self.confirmed_timestamp = batch.max_timestamp;
         self.tail_bytes = self.tail_bytes.saturating_add(batch.bytes as u64);
         self.anchor_dirty = true;
@@ -333,6 +352,11 @@ impl PartitionMachine {
         self.past.rewind();
         self.confirmed = false;
         self.blocked = None;
+        if simulation::has(Planted::ResendWithoutReconcile) && self.located {
+            self.limbo = None;
+            self.begin_copying(self.acked, self.acked_epoch);
+            return;
+        }
         // The first failure asks at once, since most are over by then; a failure after it waits.
         let first = self.backoff.attempt() == 0;
         let delay = self.backoff.next_delay();

@@ -261,6 +261,8 @@ pub enum PartitionState {
     },
     /// Anchors cannot be committed, and the tail behind the last one has reached its bound.
     AwaitingAnchor,
+    /// Old records wait until nothing that was sent before a failure or a restart can still arrive.
+    AwaitingStragglers,
     /// Outcomes of requests in flight are awaited before asking the target what it holds.
     Settling,
     /// Handing over to another worker, or stopping.
@@ -285,6 +287,7 @@ impl PartitionState {
             Self::AwaitingSource { .. } => "awaiting-source",
             Self::AwaitingTarget { .. } => "awaiting-target",
             Self::AwaitingAnchor => "awaiting-anchor",
+            Self::AwaitingStragglers => "awaiting-stragglers",
             Self::Settling => "settling",
             Self::Draining => "draining",
             Self::Stopped(reason) => reason.code(),

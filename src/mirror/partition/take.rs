@@ -16,6 +16,7 @@ use crate::{
         budget::FrameHold,
     },
     protocol::{AbortedTransaction, LeaderEpoch},
+    simulation::{self, Planted},
 };
 
 /// Attempts at a damaged batch before the partition stops: damage on the way differs from try to try, damage on the
@@ -144,6 +145,7 @@ impl PartitionMachine {
                 self.pass_over(header.next_offset(), header.partition_leader_epoch);
                 return Next::Go;
             }
+            Fate::Aborted if simulation::has(Planted::AbortedCopied) => {}
             Fate::Aborted => {
                 self.progress.aborted_records += u64::try_from(header.records_count).unwrap_or(0);
                 self.pass_over(header.next_offset(), header.partition_leader_epoch);

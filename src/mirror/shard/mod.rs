@@ -11,7 +11,7 @@ mod tasks;
 use std::{
     cell::RefCell,
     cmp::Reverse,
-    collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap},
+    collections::{BTreeMap, BTreeSet, BinaryHeap},
     hint::black_box,
     rc::Rc,
     sync::Arc,
@@ -148,8 +148,8 @@ pub(crate) struct Shard {
     /// Boxed, so that a look-up passes over keys only.
     entries: RefCell<CopyMap<Box<Entry>>>,
     by_source: RefCell<PartitionMap<CopyId>>,
-    fetchers: RefCell<HashMap<BrokerId, Rc<Fetcher>>>,
-    lanes: RefCell<HashMap<LaneKey, Rc<Lane>>>,
+    fetchers: RefCell<BTreeMap<BrokerId, Rc<Fetcher>>>,
+    lanes: RefCell<BTreeMap<LaneKey, Rc<Lane>>>,
     reaches: RefCell<BTreeMap<(Side, BrokerId), Rc<Reach>>>,
     timers: RefCell<BinaryHeap<Reverse<(Instant, CopyId)>>>,
     timer_moved: Notify,
@@ -356,6 +356,7 @@ impl Shard {
             }
             self.anchor_now.notify_one();
             tokio::select! {
+                biased;
                 () = drained => {}
                 () = tokio::time::sleep(Duration::from_millis(20)) => {}
             }

@@ -14,6 +14,9 @@ use crate::mirror::{
 /// How often changed partitions are told to the control thread.
 const REPORT_INTERVAL: Duration = Duration::from_millis(250);
 
+/// Between two offers of anchors.
+const OFFER_PAUSE: Duration = Duration::from_millis(10);
+
 impl Shard {
     pub(super) async fn timers(self: Rc<Self>) {
         loop {
@@ -169,6 +172,9 @@ impl Shard {
             if self.reports.send(Report::Anchors(offers)).await.is_err() {
                 return;
             }
+            // Where anchors are refused at once (the lease is over, the queue is full), what cannot wait would be offered
+            // again at once, for ever.
+            tokio::time::sleep(OFFER_PAUSE).await;
         }
     }
 }

@@ -129,6 +129,12 @@ impl Cluster {
         })
     }
 
+    /// The leader of a partition.
+    #[must_use]
+    pub fn leader(&self, topic: &str, partition: i32) -> Option<i32> {
+        self.topics.partition(topic, partition)?.leader
+    }
+
     /// Names of all topics.
     #[must_use]
     pub fn topic_names(&self) -> Vec<String> {
@@ -190,6 +196,37 @@ impl Cluster {
         self.restart_coordinators(now);
         self.is_dirty = true;
         self.settle();
+    }
+
+    /// A node forgets its fetch sessions, as one does whose cache is full.
+    pub fn evict_sessions(&mut self, node: i32) {
+        if let Some(node) = self.nodes.get_mut(&node) {
+            node.sessions.clear();
+        }
+    }
+
+    /// All groups get another coordinator that has to read them first, whether or not it is another node.
+    pub fn move_coordinators(&mut self, now: Instant) {
+        self.tick(now);
+        self.restart_coordinators(now);
+        self.settle();
+    }
+
+    /// A group's commits: topic, partition, offset and metadata.
+    #[must_use]
+    pub fn committed(&self, group: &str) -> Vec<(String, i32, i64, String)> {
+        self.groups.committed(group)
+    }
+
+    /// Drops a group's commits, as their expiry does.
+    pub fn expire_commits(&mut self, group: &str) {
+        self.groups.expire_commits(group);
+    }
+
+    /// Metadata names this node as the leader of everything, until `None` is said: what a broker does that was cut off
+    /// from its controller.
+    pub fn lie_about_leaders(&mut self, leader: Option<i32>) {
+        self.leader_lie = leader;
     }
 
     /// Groups move with their coordinator: members have to find the new one. All groups are treated alike, whichever

@@ -15,6 +15,8 @@ pub enum InterceptAction {
     DropBefore,
     /// It is worked on, and its connection is closed instead of answering.
     DropAfter,
+    /// It is worked on, and every part of it is answered with this code all the same.
+    AnswerAfter(ErrorCode),
     /// It is worked on later.
     Delay(Duration),
 }

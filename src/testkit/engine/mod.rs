@@ -112,6 +112,8 @@ pub struct Cluster {
     tickets: BTreeMap<Ticket, ConnectionId>,
     next_ticket: u64,
     intercepts: Vec<Intercept>,
+    /// What Metadata names as the leader of everything.
+    leader_lie: Option<i32>,
     effects: VecDeque<Effect>,
     clock: Clock,
     started: Instant,
@@ -149,6 +151,7 @@ impl Cluster {
             tickets: BTreeMap::new(),
             next_ticket: 0,
             intercepts: Vec::new(),
+            leader_lie: None,
             effects: VecDeque::new(),
             clock: Clock { now, wall_ms: settings.wall_ms },
             started: now,
@@ -392,7 +395,9 @@ impl Cluster {
     }
 
     /// The node that coordinates a group or a transactional id.
-    fn coordinator_of(&self, key: &str) -> Option<i32> {
+    /// The node that coordinates a group or a transactional id.
+    #[must_use]
+    pub fn coordinator_of(&self, key: &str) -> Option<i32> {
         let live: Vec<i32> = self.live().into_iter().collect();
         let partitions = self.configs.number("offsets.topic.num.partitions", 50).clamp(1, 1000);
         // Java's String.hashCode, as brokers use it.

@@ -110,6 +110,21 @@ impl GroupCoordinator {
         }
     }
 
+    /// A group's commits, for tests: topic, partition, offset and metadata.
+    pub(in crate::testkit) fn committed(&self, group: &str) -> Vec<(String, i32, i64, String)> {
+        let offsets = self.groups.get(group.as_bytes()).into_iter().flat_map(|group| &group.offsets);
+        offsets
+            .map(|((topic, partition), one)| (topic.to_string(), *partition, one.offset, one.metadata.to_string()))
+            .collect()
+    }
+
+    /// Drops a group's commits.
+    pub(in crate::testkit) fn expire_commits(&mut self, group: &str) {
+        if let Some(group) = self.groups.get_mut(group.as_bytes()) {
+            group.offsets.clear();
+        }
+    }
+
     pub(super) fn offset_fetch(&self, api_version: i16, request: &OffsetFetchRequest) -> OffsetFetchResponse {
         if api_version >= FETCH_GROUPS_VERSION {
             let groups =

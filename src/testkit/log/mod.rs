@@ -135,7 +135,26 @@ impl Log {
     /// Up to where every transaction has ended, at most `high_watermark`.
     #[must_use]
     pub fn last_stable_offset(&self, high_watermark: i64) -> i64 {
-        self.producers.first_open().map_or(high_watermark, |first| first.min(high_watermark))
+        let open = self.producers.first_open();
+        let ending = if high_watermark < self.end_offset { self.first_ending(high_watermark) } else { None };
+        [open, ending].into_iter().flatten().fold(high_watermark, i64::min)
+    }
+
+    /// The first record of the transactions whose marker is not replicated yet: for readers they are still open.
+    fn first_ending(&self, high_watermark: i64) -> Option<i64> {
+        let headers = || self.entries.iter().filter_map(|entry| BatchHeader::parse(&entry.bytes));
+        let markers = headers().filter(|header| header.is_control() && header.base_offset >= high_watermark);
+        let first = |marker: BatchHeader| {
+            let of_its_producer =
+                headers().filter(|header| header.is_transactional() && header.producer_id == marker.producer_id);
+            let mut first = None;
+            for header in of_its_producer.take_while(|header| header.base_offset < marker.base_offset) {
+                // An earlier marker ends an earlier transaction.
+                first = if header.is_control() { None } else { first.or(Some(header.base_offset)) };
+            }
+            first
+        };
+        markers.filter_map(first).min()
     }
 
     /// Forgets producers by the age of their newest timestamp.

@@ -37,7 +37,7 @@ fn decide(bench: &mut Bench) {
 fn out_of_range(bench: &mut Bench, ends: SourceEnds) {
     bench.machine.handle_fetch_error(bench.now, ErrorCode::OFFSET_OUT_OF_RANGE);
     assert_eq!(bench.machine.locate_want(bench.now), Some(LocateAsk::Source));
-    bench.machine.locate_begun();
+    bench.machine.locate_begun(bench.now);
     bench.machine.handle_source_ends(bench.now, ends);
     bench.machine.handle_quiet(bench.now);
 }
@@ -45,7 +45,7 @@ fn out_of_range(bench: &mut Bench, ends: SourceEnds) {
 fn history(bench: &mut Bench, ends: SourceEnds, epoch_end: Option<(i32, i64)>, at_mark: Option<BatchHeader>) {
     let asked = bench.machine.locate_want(bench.now);
     assert!(matches!(asked, Some(LocateAsk::History { .. })), "{asked:?}");
-    bench.machine.locate_begun();
+    bench.machine.locate_begun(bench.now);
     let epoch_end = epoch_end.map(|(epoch, end_offset)| EpochEnd { epoch: LeaderEpoch(epoch), end_offset });
     bench.machine.handle_history(bench.now, SourceHistory { ends, epoch_end, at_mark });
     bench.machine.handle_quiet(bench.now);

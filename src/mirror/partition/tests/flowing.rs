@@ -228,7 +228,7 @@ fn damage_never_turns_data_into_a_marker_or_into_nothing() {
 fn out_of_range(bench: &mut Bench, ends: SourceEnds) {
     bench.machine.handle_fetch_error(bench.now, ErrorCode::OFFSET_OUT_OF_RANGE);
     assert_eq!(bench.machine.locate_want(bench.now), Some(LocateAsk::Source));
-    bench.machine.locate_begun();
+    bench.machine.locate_begun(bench.now);
     bench.machine.handle_source_ends(bench.now, ends);
     bench.machine.handle_quiet(bench.now);
 }
@@ -263,7 +263,7 @@ fn a_source_that_ends_before_the_position_was_truncated() {
     out_of_range(&mut bench, source(0, 90));
     assert_eq!(bench.machine.locate_want(bench.now), Some(LocateAsk::History { epoch: LeaderEpoch(3), mark: None }));
     assert_eq!(bench.machine.fetch_want(bench.now, 1), None);
-    bench.machine.locate_begun();
+    bench.machine.locate_begun(bench.now);
     let epoch_end = Some(EpochEnd { epoch: LeaderEpoch(3), end_offset: 90 });
     bench.machine.handle_history(bench.now, SourceHistory { ends: source(0, 90), epoch_end, at_mark: None });
     assert_eq!(bench.reason(), StopReason::SourceTruncated { position: 100, end: 90 });
@@ -426,7 +426,7 @@ fn what_keeps_a_partition_from_being_located_is_told_once_it_lasts() {
     let mut bench = Bench::new(settings(), spec(Some(anchor(100, 50))));
     for times in 1..=3 {
         bench.wait();
-        bench.machine.locate_begun();
+        bench.machine.locate_begun(bench.now);
         bench.machine.note_locate_trouble(false, "its leader answers NOT_LEADER_OR_FOLLOWER (6)");
         bench.machine.handle_locate_failed(bench.now);
         let told = matches!(bench.machine.state(), PartitionState::AwaitingTarget { .. });

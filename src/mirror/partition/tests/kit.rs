@@ -6,7 +6,10 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use crate::{
-    batch::{Batch, BatchBuilder, BatchHeader, HEADER_LEN, ProducerIdentity, crc32c, open::decode, records, sequence},
+    batch::{
+        Batch, BatchBuilder, BatchHeader, HEADER_LEN, ProducerIdentity, crc32c, open::decode, records, sequence,
+        varint::put_long,
+    },
     mirror::{
         anchor::{Anchor, Notes, Position, Shape},
         partition::{
@@ -96,6 +99,29 @@ pub(super) fn marker(base: i64, producer: i64, commit: bool) -> Bytes {
     let mut builder = BatchBuilder::new();
     builder.push(YOUNG, Some(&[0, 0, 0, u8::from(commit)]), Some(&[0; 6]), &[]).unwrap();
     Make { attributes: TRANSACTIONAL | CONTROL, producer, ..Make::plain(base, 1) }.finish(builder)
+}
+
+/// What a cleaner makes of a batch whose tombstones may go at `horizon`: the same records, their times counted from there
+/// (KIP-534).
+pub(super) fn with_horizon(make: &Make, horizon: i64) -> Bytes {
+    let mut bytes = make.bytes()[..HEADER_LEN].to_vec();
+    for (index, number) in make.numbers.iter().enumerate() {
+        let mut record = vec![0];
+        put_long(&mut record, make.timestamp - horizon);
+        put_long(&mut record, index as i64);
+        put_long(&mut record, -1);
+        put_long(&mut record, 9);
+        record.push(b'N');
+        record.extend(number.to_be_bytes());
+        put_long(&mut record, 0);
+        put_long(&mut bytes, record.len() as i64);
+        bytes.append(&mut record);
+    }
+    let length = i32::try_from(bytes.len() - 12).unwrap();
+    bytes[8..12].copy_from_slice(&length.to_be_bytes());
+    bytes[21..23].copy_from_slice(&(make.attributes | 0x40).to_be_bytes());
+    bytes[27..35].copy_from_slice(&horizon.to_be_bytes());
+    sealed(bytes)
 }
 
 /// What compaction leaves of a batch whose records are all gone.
@@ -261,7 +287,13 @@ impl Bench {
     pub(super) fn copying_with(settings: PartitionSettings, source_next: i64, target_next: i64) -> Self {
         let mut bench = Self::new(settings, spec(Some(anchor(source_next, target_next))));
         bench.locate(target(target_next), ProducerAnswer::Unknown);
+        bench.end_limbo();
         bench
+    }
+
+    /// As if the wait for stragglers of an earlier incarnation were over.
+    pub(super) fn end_limbo(&mut self) {
+        self.machine.limbo = None;
     }
 
     /// Answers the look-up for ends, with a source that begins at 0 and ends at 1000, or where the position is.
@@ -278,7 +310,7 @@ impl Bench {
         }
         let ask = self.machine.locate_want(self.now);
         let Some(LocateAsk::Ends { source: wanted, .. }) = ask else { panic!("{ask:?}, {:?}", self.machine.state()) };
-        self.machine.locate_begun();
+        self.machine.locate_begun(self.now);
         let source = wanted.then_some(source);
         self.machine.handle_located(self.now, Located { source, target, producer });
         self.machine.handle_quiet(self.now);
@@ -288,7 +320,7 @@ impl Bench {
         self.wait();
         let ask = self.machine.locate_want(self.now);
         assert!(matches!(ask, Some(LocateAsk::Tail { records: false, .. })), "{ask:?}, {:?}", self.machine.state());
-        self.machine.locate_begun();
+        self.machine.locate_begun(self.now);
         self.machine.handle_tail(self.now, headers);
     }
 
@@ -296,7 +328,7 @@ impl Bench {
         self.wait();
         let ask = self.machine.locate_want(self.now);
         assert!(matches!(ask, Some(LocateAsk::Tail { records: true, .. })), "{ask:?}, {:?}", self.machine.state());
-        self.machine.locate_begun();
+        self.machine.locate_begun(self.now);
         self.machine.handle_tail_records(self.now, tail);
     }
 

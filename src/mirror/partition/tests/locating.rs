@@ -122,7 +122,7 @@ fn a_tail_that_is_gone_leaves_the_position_unknown() {
 #[test]
 fn a_tail_that_vanishes_while_it_is_read_is_noticed() {
     let mut bench = restarted(60, ProducerAnswer::Absent);
-    bench.machine.locate_begun();
+    bench.machine.locate_begun(bench.now);
     bench.machine.handle_locate_failed(bench.now);
     bench.locate(TargetEnds { start: 60, high_watermark: 60, end: 60 }, ProducerAnswer::Absent);
     assert!(matches!(bench.reason(), StopReason::PositionUnknown { .. }));
@@ -258,7 +258,7 @@ fn a_source_that_has_nothing_to_match_stops_only_by_a_fresh_word_of_its_end() {
     bench.machine.handle_timeout(bench.now);
     assert_eq!(bench.machine.state(), PartitionState::Matching, "the source may only be unreachable");
     assert_eq!(bench.machine.locate_want(bench.now), Some(LocateAsk::Source));
-    bench.machine.locate_begun();
+    bench.machine.locate_begun(bench.now);
     let ends = source(0, 1000);
     bench.machine.handle_source_ends(bench.now, ends);
     assert!(matches!(bench.reason(), StopReason::PositionUnknown { .. }));
@@ -377,10 +377,60 @@ fn a_moved_target_leader_is_asked_before_anything_is_sent() {
 #[test]
 fn an_answer_after_the_target_was_asked_starts_no_second_look_up() {
     let (mut bench, _) = undecided();
-    bench.machine.locate_begun();
+    bench.machine.locate_begun(bench.now);
     bench.machine.handle_lane_lost(bench.now);
     bench.machine.handle_produced(bench.now, crate::mirror::partition::Ticket(1), ProduceOutcome::Unknown);
     assert_eq!(bench.machine.locate_want(bench.now + Duration::from_secs(60)), None);
     bench.failed(crate::mirror::partition::Ticket(2), ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER);
     assert_eq!(bench.machine.state(), PartitionState::Locating);
+}
+
+#[test]
+fn old_batches_wait_until_nothing_sent_earlier_can_arrive() {
+    // (G) The former incarnation's batch is on its way; the target forgets the producer of old records at once.
+    let mut bench = restarted(50, ProducerAnswer::Absent);
+    let old = Make::plain(100, 5).at(OLD);
+    bench.fetch(&[old.bytes()]);
+    assert!(bench.send().is_empty());
+    assert_eq!(bench.machine.state(), PartitionState::AwaitingStragglers);
+    let began = bench.now;
+    bench.wait();
+    assert_eq!(bench.now.duration_since(began), Duration::from_secs(16), "what the system gives up, and the way");
+    // It came meanwhile: it is found, not sent again.
+    bench.locate(target(55), ProducerAnswer::Absent);
+    bench.tail(vec![held(&old.bytes(), 50, 100)]);
+    bench.fetch(&[old.bytes(), Make::plain(105, 1).at(OLD).bytes()]);
+    let sent = bench.send();
+    assert_eq!(sent.iter().map(|batch| header(&batch.head).base_sequence).collect::<Vec<_>>(), vec![105]);
+    // Nothing is waited for once the outcome of everything is known.
+    bench.produced(sent[0].ticket, 55);
+    bench.fetch(&[Make::plain(106, 1).at(OLD).bytes()]);
+    assert_eq!(bench.send().len(), 1);
+}
+
+#[test]
+fn young_batches_wait_for_nothing() {
+    let mut bench = restarted(50, ProducerAnswer::Absent);
+    bench.fetch(&[Make::plain(100, 5).bytes()]);
+    assert_eq!(bench.send().len(), 1);
+}
+
+#[test]
+fn the_answer_of_a_broker_that_just_woke_up_is_not_the_last_word() {
+    let mut bench = Bench::copying(100, 50);
+    bench.fetch(&[Make::plain(100, 5).at(OLD).bytes()]);
+    let sent = bench.send();
+    assert_eq!(sent.len(), 1, "the wait after the start is over");
+    bench.machine.handle_lane_lost(bench.now);
+    // It hung for a minute and answers now, with the batch still unread in its other socket.
+    bench.now += Duration::from_secs(60);
+    bench.locate(target(50), ProducerAnswer::Absent);
+    bench.fetch(&[Make::plain(100, 5).at(OLD).bytes()]);
+    assert!(bench.send().is_empty());
+    let answered = bench.now;
+    bench.wait();
+    assert_eq!(bench.now.duration_since(answered), Duration::from_secs(2));
+    bench.locate(target(50), ProducerAnswer::Absent);
+    bench.fetch(&[Make::plain(100, 5).at(OLD).bytes()]);
+    assert_eq!(bench.send().len(), 1);
 }

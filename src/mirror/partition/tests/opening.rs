@@ -15,6 +15,7 @@ fn limited() -> Bench {
     spec.target_batch_bytes_max = Some(LIMIT);
     let mut bench = Bench::new(settings(), spec);
     bench.locate(target(50), known(100));
+    bench.end_limbo();
     bench
 }
 
@@ -78,6 +79,7 @@ fn a_batch_above_the_limit_is_split_and_the_position_may_stand_inside() {
         bench.failed(sent.ticket, ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER);
     }
     bench.locate(target(52), known(102));
+    bench.end_limbo();
     bench.fetch(&[large, Make::plain(107, 1).bytes()]);
     let again = bench.send();
     assert_eq!((again[0].head, &again[0].batch), (second[0].head, &second[0].batch));
@@ -98,11 +100,13 @@ fn a_record_above_the_limit_stands_behind_what_comes_before_it_and_is_tried_agai
     assert!(bench.reason().remedy().contains(&bytes.to_string()));
     // The limit may have been raised: the target says.
     bench.locate(target(51), known(101));
+    bench.end_limbo();
     bench.fetch(std::slice::from_ref(&large));
     let sent = bench.send();
     bench.failed(sent[0].ticket, ErrorCode::MESSAGE_TOO_LARGE);
     assert_eq!(bench.reason(), StopReason::RecordTooLarge { offset: 101, bytes, limit: Some(LIMIT) });
     bench.locate(target(51), known(101));
+    bench.end_limbo();
     bench.fetch(&[large]);
     assert_eq!(drain(&mut bench, 51), [[101]]);
 }
@@ -117,6 +121,7 @@ fn a_limit_that_nobody_knew_is_learnt_from_refusals() {
         assert!(sent[0].batch.len() > LIMIT);
         bench.failed(sent[0].ticket, ErrorCode::MESSAGE_TOO_LARGE);
         bench.locate(target(50), known(100));
+        bench.end_limbo();
     }
     bench.fetch(&[large]);
     assert_eq!(drain(&mut bench, 50).concat(), (100..107).collect::<Vec<u64>>());
@@ -228,6 +233,7 @@ fn found_again(source: &[bytes::Bytes], limit: Option<usize>) -> (Vec<Outbound>,
     spec.target_batch_bytes_max = limit;
     let mut bench = Bench::new(settings(), spec);
     bench.locate(target(next), ProducerAnswer::Absent);
+    bench.end_limbo();
     (sent, bench)
 }
 
@@ -259,9 +265,10 @@ fn opened_batches_are_found_again_whatever_the_limit_is_now() {
         let (sent, mut bench) = found_again(&source, limit);
         let half = headers_of(&sent[..3]);
         let end = half[2].next_offset();
-        bench.machine.locate_begun();
+        bench.machine.locate_begun(bench.now);
         bench.machine.handle_locate_failed(bench.now);
         bench.locate(target(end), ProducerAnswer::Absent);
+        bench.end_limbo();
         bench.tail(half);
         bench.fetch(&source);
         assert_eq!((bench.machine.state(), bench.position()), (PartitionState::Copying, (112, end)), "{limit:?}");
@@ -280,6 +287,20 @@ fn old_messages_of_which_an_answer_holds_too_few_are_fetched_again_with_more_roo
     assert_eq!((want.0, want.2), (100, 2 << 20));
     bench.fetch(&source);
     assert_eq!((bench.machine.state(), bench.position()), (PartitionState::Copying, (106, 56)));
+}
+
+#[test]
+fn a_batch_in_which_the_cleaner_only_noted_a_horizon_is_found_by_its_records() {
+    let before = [Make::plain(100, 3), Make::plain(103, 2)];
+    let whole: Vec<_> = before.iter().map(Make::bytes).collect();
+    let (sent, mut bench) = found_again(&whole, None);
+    let headers = headers_of(&sent);
+    bench.tail(headers.clone());
+    let since = [with_horizon(&before[0], YOUNG + 86_400_000), whole[1].clone()];
+    bench.fetch(&since);
+    bench.tail_records(headers.into_iter().zip(&whole).map(|(header, bytes)| tail_batch(header, bytes)).collect());
+    bench.fetch(&since);
+    assert_eq!((bench.machine.state(), bench.position()), (PartitionState::Copying, (105, 55)));
 }
 
 #[test]

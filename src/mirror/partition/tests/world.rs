@@ -340,7 +340,7 @@ impl World {
 
     fn begin_lookup(&mut self) {
         if let Some(ask) = self.machine.locate_want(self.now) {
-            self.machine.locate_begun();
+            self.machine.locate_begun(self.now);
             self.lookup = Some(Lookup { ask, begun: self.step, producer: None, end: None, rest: None });
         }
     }

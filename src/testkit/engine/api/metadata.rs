@@ -84,7 +84,7 @@ impl Cluster {
             let offline = partition.replicas.iter().copied().filter(|node| !live.contains(node)).collect();
             let mut answer = MetadataResponsePartition::default()
                 .with_partition_index(i32::try_from(index).unwrap_or(i32::MAX))
-                .with_leader_id(partition.leader.unwrap_or(-1).into())
+                .with_leader_id(self.leader_lie.or(partition.leader).unwrap_or(-1).into())
                 .with_replica_nodes(nodes(partition.replicas.clone()))
                 .with_isr_nodes(nodes(in_sync));
             if partition.leader.is_none() {

@@ -109,15 +109,23 @@ impl Cluster {
             None => self.route(&asked, body),
             Some(InterceptAction::DropBefore) => Outcome::Hangup,
             Some(InterceptAction::DropAfter) => {
-                let outcome = self.route(&asked, body);
-                if let Outcome::WaitGroup(_, ticket) = outcome {
-                    self.tickets.remove(&ticket);
-                    self.groups.forget(ticket);
-                }
+                self.route_and_forget(&asked, body);
                 Outcome::Hangup
+            }
+            Some(InterceptAction::AnswerAfter(code)) => {
+                self.route_and_forget(&asked, body.clone());
+                errors::answer(&asked, body, code)
             }
             Some(InterceptAction::Delay(duration)) => Outcome::Delay(self.clock.now + duration, frame),
             Some(InterceptAction::Answer(code)) => errors::answer(&asked, body, code),
+        }
+    }
+
+    /// Works on a request whose answer nobody gets.
+    fn route_and_forget(&mut self, asked: &Asked, body: Bytes) {
+        if let Outcome::WaitGroup(_, ticket) = self.route(asked, body) {
+            self.tickets.remove(&ticket);
+            self.groups.forget(ticket);
         }
     }
 

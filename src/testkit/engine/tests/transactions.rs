@@ -155,3 +155,22 @@ fn producers_are_described_with_their_last_sequence() {
     assert_eq!((state.coordinator_epoch, state.current_txn_start_offset), (-1, -1));
     assert_eq!(partitions[1].error_code, 3);
 }
+
+#[test]
+fn a_transaction_is_open_for_readers_until_its_marker_is_replicated() {
+    // Kafka keeps ended transactions as "unreplicated" until the high watermark has passed their marker.
+    for version in BrokerVersion::ALL {
+        let mut kit = Kit::new(version);
+        kit.topic("t", &[]);
+        let producer = init(&mut kit);
+        let newest = kit.newest(ApiKey::Produce).min(9);
+        kit.produce(plain(1));
+        assert_eq!(add(&mut kit, producer), 0);
+        assert_eq!(kit.produce_at(newest, Some("tx"), data(producer, 0)).error_code, 0);
+        kit.cluster.hold_high_watermark("t", 0);
+        assert_eq!(end(&mut kit, producer, true), 0);
+        assert_eq!((kit.end(), kit.list(-1, -1, 1), kit.list(-1, -1, 0)), (4, (0, 1), (0, 3)));
+        kit.cluster.release_high_watermark(kit.now, "t", 0);
+        assert_eq!((kit.list(-1, -1, 1), kit.list(-1, -1, 0)), ((0, 4), (0, 4)));
+    }
+}
