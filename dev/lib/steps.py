@@ -53,21 +53,21 @@ def static_binary():
 
 
 # These compare contents and bear company; what is not here measures pauses, and runs alone.
-IN_PAIRS = ("real::copies::", "real::open::", "differential::")
+IN_COMPANY = ("real::copies::", "real::open::", "real::losses::", "real::transactions::", "differential::")
 
 
 def real_kafka(binary):
-    """The ignored tests whose names have a part that starts with `real_`: some two at a time, the rest one by one."""
+    """The ignored tests whose names have a part that starts with `real_`: some three at a time, the rest one by one."""
     words = ("cargo", "test", "--locked", "--test", "protocol", "--", "--ignored")
     listed = cargo_json(*words[1:], "real_", "--list")
     names = re.findall(r"^(\S*\breal_\w+): test$", listed, re.M)
-    together = [name for name in names if name.startswith(IN_PAIRS)]
+    together = [name for name in names if name.startswith(IN_COMPANY)]
     alone = [name for name in names if name not in together]
     if not together or not alone:
         raise Failed("there is no test against real Kafka")
     faults = []
     try:
-        for tests, threads in ((together, 2), (alone, 1)):
+        for tests, threads in ((together, 3), (alone, 1)):
             try:
                 command(*words, "--exact", *tests, f"--test-threads={threads}", deadline_s=60 * MINUTE,
                         TOWPATH_BIN=binary, TOWPATH_REAL_KAFKA="1")

@@ -5,18 +5,44 @@ use std::time::{Duration, Instant};
 use super::bench::{LOOK, Logs, Mirror, Moments, assert_copied, wait_for, wait_for_growth};
 use crate::real::kafka::Cluster;
 
-const KILLS: usize = 20;
-/// Restarts that are left alone until they copy, to measure them.
-const MEASURED: usize = 5;
-/// What is promised is a second; the machine that runs this may be busy with other things.
-const RESTART_MEDIAN_MAX: Duration = Duration::from_secs(2);
+/// What old records wait for after each restart, in milliseconds (`partition/stragglers.rs`).
+const STRAGGLERS_MS: u64 = 16_000;
+
+/// What differs between young and old records.
+struct Pace {
+    kills: usize,
+    /// How long a process lives, from and to, in milliseconds.
+    lives: (u64, u64),
+    /// Restarts that are left alone until they copy, to measure them.
+    measured: usize,
+    /// What is promised is a second, and the wait for stragglers; the machine that runs this may be busy.
+    restart_median_max: Duration,
+    patience: Duration,
+}
+
+const YOUNG: Pace = Pace {
+    kills: 20,
+    lives: (100, 1500),
+    measured: 5,
+    restart_median_max: Duration::from_secs(2),
+    patience: Duration::from_secs(20),
+};
+
+/// Most are killed about when the first batch goes out.
+const OLD: Pace = Pace {
+    kills: 10,
+    lives: (STRAGGLERS_MS, STRAGGLERS_MS + 2_500),
+    measured: 1,
+    restart_median_max: Duration::from_secs(20),
+    patience: Duration::from_secs(60),
+};
 
 #[test]
 #[ignore = "needs real Kafka: run dev/test"]
 fn real_kills_at_random_moments_lose_and_double_nothing() {
     let mut moments = Moments::new();
     let (source, target) = (Cluster::start("4.3.1", 1), Cluster::start("4.3.1", 1));
-    kills(&source, &target, &mut moments, &["--codec", "lz4"], |_, _| {});
+    kills(&source, &target, &mut moments, &YOUNG, &["--codec", "lz4"], |_, _| {});
 }
 
 /// The target forgets the producers of old records when it starts, so that the log itself must be compared.
@@ -26,13 +52,13 @@ fn real_kills_with_records_of_2019_lose_and_double_nothing() {
     let mut moments = Moments::new();
     let (source, target) = (Cluster::start("4.3.1", 1), Cluster::start("4.3.1", 1));
     let options = ["--codec", "zstd", "--start-ms", "1546300800000"];
-    kills(&source, &target, &mut moments, &options, |target, round| match round {
+    kills(&source, &target, &mut moments, &OLD, &options, |target, round| match round {
         // Both with a mirror that was killed just before, and (below) with one that goes on meanwhile.
-        4 | 14 => {
+        3 | 7 => {
             target.kill_broker(1);
             target.start_broker(1);
         }
-        9 => {
+        5 => {
             target.stop_broker(1);
             target.start_broker(1);
         }
@@ -45,6 +71,7 @@ fn kills(
     source: &Cluster,
     target: &Cluster,
     moments: &mut Moments,
+    pace: &Pace,
     load: &[&str],
     mut between: impl FnMut(&Cluster, usize),
 ) {
@@ -53,19 +80,20 @@ fn kills(
     wait_for_growth(&Logs::of(source, "load"), Duration::from_secs(60));
     let mirror = Mirror::new(&source.bootstrap, &target.bootstrap, &[]);
     let copies = Logs::of(target, "A.load");
-    for round in 0..KILLS {
+    for round in 0..pace.kills {
         // A quarter of them within the first 100 ms, when nothing or everything may have begun.
-        let life = if round % 4 == 0 { moments.between(0, 100) } else { moments.between(100, 1500) };
+        let (from, to) = if round % 4 == 0 { (0, 100) } else { pace.lives };
+        let life = moments.between(from, to);
         let worker = mirror.start("state");
         std::thread::sleep(life);
         worker.kill();
         between(target, round);
     }
     let mut restarts = Vec::new();
-    for _ in 0..MEASURED {
+    for _ in 0..pace.measured {
         let before = at_rest(&copies);
         let worker = mirror.start("state");
-        restarts.push(wait_for("a record after the restart", Duration::from_secs(20), || copies.bytes() > before));
+        restarts.push(wait_for("a record after the restart", pace.patience, || copies.bytes() > before));
         std::thread::sleep(moments.between(0, 300));
         worker.kill();
     }
@@ -73,14 +101,14 @@ fn kills(
     println!("from process start to the first new record on the target: {restarts:?}");
     // A broker that restarts under a running mirror.
     let worker = mirror.start("state");
-    wait_for_growth(&copies, Duration::from_secs(20));
+    wait_for_growth(&copies, pace.patience);
     target.kill_broker(1);
     target.start_broker(1);
-    wait_for_growth(&copies, Duration::from_secs(40));
+    wait_for_growth(&copies, pace.patience + Duration::from_secs(20));
     drop(loading);
     assert_copied(source, target, "load");
     drop(worker);
-    assert!(restarts[MEASURED / 2] < RESTART_MEDIAN_MAX, "restarts took {restarts:?}");
+    assert!(restarts[pace.measured / 2] < pace.restart_median_max, "restarts took {restarts:?}");
 }
 
 /// Bytes of the logs once what a killed process had sent is in them.
