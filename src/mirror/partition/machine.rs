@@ -340,6 +340,7 @@ impl PartitionMachine {
             && !self.ask_source
             && self.hold.is_none()
             && self.match_until.is_none()
+            && self.limbo.is_none()
             && self.blocked.is_none()
     }
 

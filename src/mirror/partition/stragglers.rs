@@ -68,7 +68,8 @@ impl PartitionMachine {
     }
 
     /// Whether an old batch waits for stragglers.
-    pub(super) fn awaits_stragglers(&self) -> bool {
+    #[must_use]
+    pub fn awaits_stragglers(&self) -> bool {
         self.limbo.is_some()
             && self.straggling.get()
             && matches!(self.phase, Phase::Copying)

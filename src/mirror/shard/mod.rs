@@ -442,6 +442,10 @@ impl Shard {
         if next > 0 {
             entry.batch_bytes = next;
             Self::hand_over(copy, entry, wall_ms);
+            if entry.machine.awaits_stragglers() {
+                // Only now is it known that the batch is an old one, and when to ask again.
+                self.see_to(copy, entry, now);
+            }
         }
         self.want_fetch(copy, entry, now);
         if entry.machine.wants_anchor() && !entry.anchor_pending {
