@@ -172,8 +172,8 @@ fn machine(number: i32, now: Instant) -> PartitionMachine {
     let identity = ProducerIdentity { producer_id: (1 << 62) + i64::from(number), producer_epoch: 0 };
     let anchor = Anchor {
         position: Position { source_next: 0, target_next: 0, next_sequence: 0 },
-        source_topic_id: TopicId::ZERO,
-        target_topic_id: TopicId::ZERO,
+        source_topic_id: TopicId::new([1; 16]),
+        target_topic_id: TopicId::new([2; 16]),
         leader_epoch: LeaderEpoch(0),
         identity,
         shape: settings.shape,
@@ -183,8 +183,8 @@ fn machine(number: i32, now: Instant) -> PartitionMachine {
     let spec = PartitionSpec {
         source: TopicPartition::new(TopicName::new("bench"), number),
         target: TopicPartition::new(TopicName::new("source.bench"), number),
-        source_topic_id: TopicId::ZERO,
-        target_topic_id: TopicId::ZERO,
+        source_topic_id: TopicId::new([1; 16]),
+        target_topic_id: TopicId::new([2; 16]),
         fresh_identity: identity,
         anchor: Some(anchor),
         target_batch_bytes_max: Some(10 << 20),

@@ -37,7 +37,7 @@ use super::{
 /// The time of day at which worlds begin.
 pub(super) const WALL_MS: i64 = 1_760_000_000_000;
 /// After the last fault is over everything must be copied within this time.
-const CATCH_UP: Duration = Duration::from_secs(200);
+const CATCH_UP: Duration = Duration::from_secs(300);
 /// How often the oracle looks.
 const LOOK: Duration = Duration::from_millis(1_500);
 
