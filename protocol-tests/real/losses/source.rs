@@ -58,7 +58,7 @@ fn real_deleted_records_are_a_loss_with_exact_numbers() {
 }
 
 #[test]
-#[ignore = "needs real Kafka: run dev/test"]
+#[ignore = "needs real Kafka, and long: run dev/test --long"]
 fn real_retention_that_overtakes_is_a_loss_and_compaction_is_none() {
     let config = ["log.retention.check.interval.ms=500", "log.cleaner.backoff.ms=200", "log.initial.task.delay.ms=500"];
     let pair = Pair::start_with("4.3.1", "4.3.1", &config);
@@ -92,7 +92,7 @@ fn real_retention_that_overtakes_is_a_loss_and_compaction_is_none() {
 
 /// Three brokers, so that a controller is there when both replicas of the topic are not.
 #[test]
-#[ignore = "needs real Kafka: run dev/test"]
+#[ignore = "needs real Kafka, and long: run dev/test --long"]
 fn real_an_unclean_election_at_the_source_is_named_with_its_exact_range() {
     let pair = Pair::of(Cluster::start("4.3.1", 3), Cluster::start("4.3.1", 1));
     let source = &pair.source;
@@ -132,7 +132,7 @@ fn assert_holds_in(pair: &Pair, topic: &str, records: u64) {
 /// The source's log as an unclean election would leave it: the broker is stopped and gets the log back that it had before
 /// the last records, so that its next leadership begins behind them with a newer epoch, as the former follower's would.
 #[test]
-#[ignore = "needs real Kafka: run dev/test"]
+#[ignore = "needs real Kafka, and long: run dev/test --long"]
 fn real_a_truncated_source_is_named_and_goes_on_behind_the_common_history() {
     let pair = Pair::start("4.3.1", "4.3.1");
     let source = &pair.source;
@@ -197,25 +197,25 @@ fn nameless() -> Pair {
 }
 
 #[test]
-#[ignore = "needs real Kafka: run dev/test"]
+#[ignore = "needs real Kafka, and long: run dev/test --long"]
 fn real_a_source_topic_created_anew_is_named_while_the_mirror_runs() {
     recreated_while_running(&Pair::start("4.3.1", "4.3.1"), BY_ID);
 }
 
 #[test]
-#[ignore = "needs real Kafka: run dev/test"]
+#[ignore = "needs real Kafka, and long: run dev/test --long"]
 fn real_a_source_topic_created_anew_is_named_while_the_mirror_runs_without_topic_ids() {
     recreated_while_running(&nameless(), BY_CONTENT);
 }
 
 #[test]
-#[ignore = "needs real Kafka: run dev/test"]
+#[ignore = "needs real Kafka, and long: run dev/test --long"]
 fn real_a_source_topic_created_anew_is_named_at_the_next_start() {
     recreated_while_stopped(&Pair::start("4.3.1", "4.3.1"), BY_ID);
 }
 
 #[test]
-#[ignore = "needs real Kafka: run dev/test"]
+#[ignore = "needs real Kafka, and long: run dev/test --long"]
 fn real_a_source_topic_created_anew_is_named_at_the_next_start_without_topic_ids() {
     recreated_while_stopped(&nameless(), BY_CONTENT);
 }

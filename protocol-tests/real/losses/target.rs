@@ -114,7 +114,7 @@ fn real_a_foreign_write_is_named_and_passed_over_by_decision_or_setting() {
 }
 
 #[test]
-#[ignore = "needs real Kafka: run dev/test"]
+#[ignore = "needs real Kafka, and long: run dev/test --long"]
 fn real_a_truncated_target_gets_again_what_it_lost() {
     let pair = Pair::start("4.3.1", "4.3.1");
     let (source, target) = (&pair.source, &pair.target);
