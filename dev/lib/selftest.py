@@ -8,11 +8,13 @@ import tempfile
 import batches
 import documents
 import licences
+import real
 from common import DEV, REPO, Fault
 
 
 def check():
-    for test in (programs_compile, crc, licence_expressions, segment_differences, committed_batches, document_faults):
+    for test in (programs_compile, crc, licence_expressions, segment_differences, committed_batches, document_faults,
+                 tests_that_fail_or_hang):
         test()
         print(f"ok  {test.__name__}")
 
@@ -115,3 +117,21 @@ def document_faults():
         assert faults(text) == 0, text
     for text in bad:
         assert faults(text) == 1, text
+
+
+def tests_that_fail_or_hang():
+    """What runs the tests against real Kafka tells one that passed from one that failed, hung, or did not run."""
+    with tempfile.TemporaryDirectory() as scratch:
+        program = pathlib.Path(scratch, "program")
+        program.write_text('#!/bin/sh\ncase "$3" in\n'
+                           'good) echo "test result: ok. 1 passed; 0 failed" ;;\n'
+                           'bad) echo "test result: FAILED"; exit 101 ;;\n'
+                           'none) echo "test result: ok. 0 passed; 0 failed" ;;\n'
+                           'hung) sleep 60 & wait ;;\nesac\n')
+        program.chmod(0o755)
+        deadline, real.TEST_DEADLINE_S = real.TEST_DEADLINE_S, 1
+        try:
+            faults = {name: real.run_one(program, "", name)[0] for name in ("good", "bad", "none", "hung")}
+        finally:
+            real.TEST_DEADLINE_S = deadline
+    assert faults == {"good": None, "bad": "exit code 101", "none": "it did not run", "hung": "not done after 1 s"}, faults

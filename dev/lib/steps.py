@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import re
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import documents  # noqa: E402
 import instructions  # noqa: E402
 import licences  # noqa: E402
+import real  # noqa: E402
 import selftest  # noqa: E402
 from common import REPO, Fault, cache, say  # noqa: E402
 
@@ -52,51 +52,6 @@ def static_binary():
     return done.stdout.strip().splitlines()[-1]
 
 
-# These compare contents and bear company; what is not here measures pauses, and runs alone.
-IN_COMPANY = ("real::copies::", "real::open::", "real::losses::", "real::transactions::", "differential::")
-
-# Ten minutes of log surgery and elections. The same cases run on machines and embedded clusters in the tests above, and
-# three of them (records lost, another writer, a remote topic that is gone) on real Kafka each time.
-LONG = (
-    "real_retention_that_overtakes_is_a_loss_and_compaction_is_none",
-    "real_an_unclean_election_at_the_source_is_named_with_its_exact_range",
-    "real_a_truncated_source_is_named_and_goes_on_behind_the_common_history",
-    "real_a_source_topic_created_anew_is_named_while_the_mirror_runs",
-    "real_a_source_topic_created_anew_is_named_while_the_mirror_runs_without_topic_ids",
-    "real_a_source_topic_created_anew_is_named_at_the_next_start",
-    "real_a_source_topic_created_anew_is_named_at_the_next_start_without_topic_ids",
-    "real_a_truncated_target_gets_again_what_it_lost",
-)
-
-
-def real_kafka(binary, long):
-    """The ignored tests whose names have a part that starts with `real_`: some two at a time, the rest one by one."""
-    words = ("cargo", "test", "--locked", "--test", "protocol", "--", "--ignored")
-    listed = cargo_json(*words[1:], "real_", "--list")
-    names = re.findall(r"^(\S*\breal_\w+): test$", listed, re.M)
-    unknown = [name for name in LONG if not any(found.endswith("::" + name) for found in names)]
-    if unknown:
-        raise Failed(f"there is no such test any more: {', '.join(unknown)}")
-    if not long:
-        names = [name for name in names if name.rsplit("::", 1)[-1] not in LONG]
-    together = [name for name in names if name.startswith(IN_COMPANY)]
-    alone = [name for name in names if name not in together]
-    if not together or not alone:
-        raise Failed("there is no test against real Kafka")
-    faults = []
-    try:
-        for tests, threads in ((together, 2), (alone, 1)):
-            try:
-                command(*words, "--exact", *tests, f"--test-threads={threads}", deadline_s=60 * MINUTE,
-                        TOWPATH_BIN=binary, TOWPATH_REAL_KAFKA="1")
-            except Failed as fault:
-                faults.append(str(fault))
-    finally:
-        subprocess.run([REPO / "dev/kafka", "stop", "--orphans"], timeout=120, check=False)
-    if faults:
-        raise Failed("; ".join(faults))
-
-
 def simulation():
     """Schedules of the fault simulation, and the faults that are planted in the mirror to try the oracle."""
     command("cargo", "test", "--locked", "--profile", "simulation", "--test", "protocol", "--", "--ignored", "--exact",
@@ -128,7 +83,7 @@ def main():
             ("static release build", lambda: binary.append(static_binary())),
             # Behind it, since it takes the same dependencies.
             ("instructions on the path of a batch", instructions.check),
-            ("real Kafka", lambda: real_kafka(binary[0], long) if binary else fail("the static build failed")),
+            ("real Kafka", lambda: real.check(binary[0], long) if binary else fail("the static build failed")),
         ]
     results = []
     for name, step in steps:
@@ -152,7 +107,7 @@ def main():
               " Run dev/test without it before handing in.")
         skipped = ", 3 skipped"
     elif not long:
-        print(f"  LEFT OUT: {len(LONG)} tests against real Kafka that take ten minutes more (--long).")
+        print(f"  LEFT OUT: {len(real.LONG)} tests against real Kafka that take ten minutes more (--long).")
     print(f"\n{len(results) - failed} passed, {failed} failed{skipped}")
     return 1 if failed else 0
 

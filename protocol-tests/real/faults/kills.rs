@@ -15,7 +15,7 @@ struct Pace {
     lives: (u64, u64),
     /// Restarts that are left alone until they copy, to measure them.
     measured: usize,
-    /// What is promised is a second, and the wait for stragglers; the machine that runs this may be busy.
+    /// What is promised is a second, and the wait for stragglers; the machine that runs this is busy with other tests.
     restart_median_max: Duration,
     patience: Duration,
 }
@@ -24,16 +24,16 @@ const YOUNG: Pace = Pace {
     kills: 20,
     lives: (100, 1500),
     measured: 5,
-    restart_median_max: Duration::from_secs(2),
+    restart_median_max: Duration::from_secs(4),
     patience: Duration::from_secs(20),
 };
 
 /// Most are killed about when the first batch goes out.
 const OLD: Pace = Pace {
-    kills: 10,
+    kills: 8,
     lives: (STRAGGLERS_MS, STRAGGLERS_MS + 2_500),
     measured: 1,
-    restart_median_max: Duration::from_secs(20),
+    restart_median_max: Duration::from_secs(22),
     patience: Duration::from_secs(60),
 };
 
