@@ -1,16 +1,43 @@
 //! Fuzz targets as plain functions over library code: bytes in, no panic, no abort.
 //!
-//! Each target can be handed to libFuzzer as it is. Without it, the smoke test runs all of them on the stable compiler
-//! over seeded mutations of valid inputs.
+//! `dev/fuzz` hands them to libFuzzer (`fuzz/libfuzzer`). Without it, the smoke test runs all of them on the stable
+//! compiler over random changes of valid inputs (`seeds.rs`), and over what libFuzzer found.
 
 use bytes::Bytes;
 use kafka_protocol::messages as wire;
 use kafka_protocol::messages::ApiKey;
 use towpath::batch::{self, AbortFilter, Codec, Entry, ProducerIdentity, compression::compress, open};
+use towpath::config::{self, Environment};
+use towpath::mirror::{
+    anchor::Record,
+    lease::{Assignment, MemberMetadata},
+};
 use towpath::protocol::{
     AbortedTransaction, FetchResponse, MetadataResponse, OffsetCommitResponse, OffsetFetchResponse, ProduceResponse,
     decode_response, frame_length, split_response,
 };
+
+pub mod seeds;
+
+/// A target by its name: bytes in, no panic.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// Everything that a peer, another process or a file can hand us.
+pub const TARGETS: &[Target] = &[
+    ("frame", fuzz_frame),
+    ("fetch_response", fuzz_fetch_response),
+    ("produce_response", fuzz_produce_response),
+    ("metadata", fuzz_metadata),
+    ("offsets", fuzz_offsets),
+    ("guard", fuzz_guard),
+    ("walk", fuzz_walk),
+    ("abort_filter", fuzz_abort_filter),
+    ("open", fuzz_open),
+    ("legacy", fuzz_legacy),
+    ("anchor", fuzz_anchor),
+    ("lease", fuzz_lease),
+    ("properties", fuzz_properties),
+];
 
 /// Splits the leading byte off as a small number; the rest aliases nothing.
 fn split_choice(data: &[u8]) -> (i16, Bytes) {
@@ -221,6 +248,40 @@ fn reopen(contents: &open::Contents) {
         assert_eq!(again.count(), encoded.records);
     }
     assert_eq!(count, contents.count());
+}
+
+/// An offset byte, then the metadata of a commit: an anchor, or a partition that stands without one.
+pub fn fuzz_anchor(data: &[u8]) {
+    let (offset, text) = split_choice(data);
+    let text = String::from_utf8_lossy(&text);
+    if let Ok(record) = Record::from_commit(i64::from(offset), &text) {
+        // Reasons are cut when they are written, so that the first writing may say less than what was read.
+        let written = record.to_metadata();
+        let again = Record::from_commit(record.offset(), &written).expect("what we write can be read");
+        assert_eq!((again.offset(), again.to_metadata()), (record.offset(), written));
+    }
+}
+
+/// What members of the group tell each other.
+pub fn fuzz_lease(data: &[u8]) {
+    if let Ok(metadata) = MemberMetadata::decode(data) {
+        assert_eq!(metadata.encode(), data);
+    }
+    if let Ok(assignment) = Assignment::decode(data) {
+        assert_eq!(assignment.encode(), data);
+    }
+}
+
+fn environment() -> Environment {
+    Environment { state_dir: Some("state".into()) }
+}
+
+/// A file of settings; one that is refused says why.
+pub fn fuzz_properties(data: &[u8]) {
+    match config::parse(data, "mm2.properties", &environment()) {
+        Ok(loaded) => loaded.notes.iter().for_each(|note| drop(note.to_string())),
+        Err(errors) => assert!(!errors.to_string().is_empty()),
+    }
 }
 
 #[cfg(test)]

@@ -183,6 +183,7 @@ fn machine(number: i32, now: Instant) -> PartitionMachine {
     let spec = PartitionSpec {
         source: TopicPartition::new(TopicName::new("bench"), number),
         target: TopicPartition::new(TopicName::new("source.bench"), number),
+        source_cluster: "source".into(),
         source_topic_id: TopicId::new([1; 16]),
         target_topic_id: TopicId::new([2; 16]),
         fresh_identity: identity,

@@ -107,7 +107,7 @@ def main():
               " Run dev/test without it before handing in.")
         skipped = ", 3 skipped"
     elif not long:
-        print(f"  LEFT OUT: {len(real.LONG)} tests against real Kafka that take ten minutes more (--long).")
+        print(f"  LEFT OUT: {len(real.LONG)} tests against real Kafka that take an hour more (--long).")
     print(f"\n{len(results) - failed} passed, {failed} failed{skipped}")
     return 1 if failed else 0
 

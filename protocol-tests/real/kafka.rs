@@ -97,6 +97,14 @@ impl Cluster {
         self.kafka(&["start-broker", &self.name, &id.to_string()]);
     }
 
+    /// The process of a broker that runs, also after restarts.
+    pub(crate) fn pid(&self, id: i32) -> i32 {
+        let described = json(&self.kafka(&["describe", &self.name]));
+        let mut brokers = described["brokers"].as_array().expect("a list").iter();
+        let broker = brokers.find(|broker| broker["id"] == id);
+        i32::try_from(number(&broker.expect("a broker of the cluster")["pid"])).expect("process ids are small")
+    }
+
     /// `config` are topic settings as `key=value`.
     pub(crate) fn create_topic(&self, topic: &str, partitions: i32, config: &[&str]) {
         let partitions = partitions.to_string();

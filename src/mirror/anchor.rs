@@ -62,6 +62,8 @@ pub struct Notes {
     pub history: Vec<EpochStart>,
     /// A batch of the source that was copied; only where the source has no topic ids.
     pub mark: Option<Mark>,
+    /// Cluster id of the source; none where it has none, and in anchors of earlier versions.
+    pub source_cluster: Option<String>,
     /// The last decision that was carried out.
     pub decision: Option<DecisionId>,
     /// Why the partition stands, if it does.
@@ -130,6 +132,8 @@ const VERSION: &str = "towpath-anchor-1";
 const STANDING_VERSION: &str = "towpath-state-1";
 /// Reasons hold words of brokers; the limit of a commit's metadata (`offset.metadata.max.bytes`) is 4096 by default.
 const REASON_BYTES_MAX: usize = 600;
+/// Kafka's own cluster ids have 22 characters.
+const CLUSTER_BYTES_MAX: usize = 100;
 
 /// A metadata text that is not an anchor of ours.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -230,6 +234,10 @@ impl Notes {
         if let Some(mark) = self.mark {
             text.push_str(&format!(" k={}:{:08x}", mark.base_offset, mark.crc));
         }
+        if let Some(cluster) = &self.source_cluster {
+            text.push_str(" c=");
+            escape(cluster, CLUSTER_BYTES_MAX, text);
+        }
         if let Some(DecisionId(id)) = self.decision {
             text.push_str(&format!(" d={id:016x}"));
         }
@@ -255,7 +263,8 @@ impl Notes {
             Some(Mark { base_offset: base.parse().ok()?, crc: u32::from_str_radix(crc, 16).ok()? })
         });
         let mark = mark.map(|mark| mark.ok_or(AnchorError::Word { word: "k" })).transpose()?;
-        Ok(Self { history, mark, decision: words.decision()?, incident: Incident::read(words) })
+        let source_cluster = words.get("c").map(unescape);
+        Ok(Self { history, mark, source_cluster, decision: words.decision()?, incident: Incident::read(words) })
     }
 }
 
@@ -455,10 +464,17 @@ mod tests {
         (
             prop::collection::vec(start, 0..=HISTORY_MAX),
             prop::option::of(mark),
+            prop::option::of("[A-Za-z0-9_-]{1,22}"),
             prop::option::of(any::<u64>().prop_map(DecisionId)),
             prop::option::of(incident),
         )
-            .prop_map(|(history, mark, decision, incident)| Notes { history, mark, decision, incident })
+            .prop_map(|(history, mark, source_cluster, decision, incident)| Notes {
+                history,
+                mark,
+                source_cluster,
+                decision,
+                incident,
+            })
     }
 
     proptest! {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::real::kafka::{Broker, Cluster};
+use crate::real::kafka::Cluster;
 use crate::real::program::{Running, towpath_binary};
 
 pub(super) const LOOK: Duration = Duration::from_millis(20);
@@ -167,9 +167,8 @@ pub(super) fn watch<'a>(logs: &[&'a Logs], time: Duration) -> Vec<Pauses<'a>> {
 pub(super) struct Frozen(rustix::process::Pid);
 
 impl Frozen {
-    /// As started: a broker that was started again has another process.
-    pub(super) fn new(broker: &Broker) -> Self {
-        let pid = rustix::process::Pid::from_raw(broker.pid).expect("a process id");
+    pub(super) fn new(pid: i32) -> Self {
+        let pid = rustix::process::Pid::from_raw(pid).expect("a process id");
         rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("it runs");
         Self(pid)
     }
@@ -202,6 +201,11 @@ impl Moments {
         let random = || std::hash::BuildHasher::hash_one(&std::collections::hash_map::RandomState::new(), 0_u8);
         let seed = std::env::var("TOWPATH_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(random);
         println!("TOWPATH_SEED={seed}");
+        Self(seed)
+    }
+
+    /// Those of another thread.
+    pub(super) fn from(seed: u64) -> Self {
         Self(seed)
     }
 

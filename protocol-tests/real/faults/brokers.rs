@@ -71,7 +71,7 @@ fn outage(failing: &Cluster, target: &Cluster, broker: i32, way: Way, single: &L
         Way::Stop => failing.stop_broker(broker),
         Way::Kill => failing.kill_broker(broker),
         Way::Freeze => {
-            frozen = failing.brokers.iter().find(|one| one.id == broker).map(Frozen::new);
+            frozen = Some(Frozen::new(failing.pid(broker)));
             assert!(frozen.is_some(), "no such broker");
         }
     }

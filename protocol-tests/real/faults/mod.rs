@@ -6,6 +6,7 @@
 
 mod bench;
 mod brokers;
+mod chaos;
 mod company;
 mod kills;
 mod lossy;

@@ -70,7 +70,7 @@ fn real_sigterm_while_the_target_is_away() {
     wait_for_growth(&copies, PATIENCE);
 
     // Silent: it accepts, and says nothing.
-    let frozen = Frozen::new(&target.brokers[0]);
+    let frozen = Frozen::new(target.pid(1));
     std::thread::sleep(Duration::from_secs(1));
     let (outcome, took) = terminate(worker);
     drop(frozen);

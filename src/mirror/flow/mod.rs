@@ -163,7 +163,7 @@ pub(crate) struct Flow {
     name: Arc<str>,
     source: Cluster,
     target: Cluster,
-    source_cluster_id: String,
+    source_cluster_id: Arc<str>,
     target_cluster_id: String,
     status: Rc<RefCell<FlowStatus>>,
 }
@@ -210,7 +210,7 @@ impl Flow {
         status.borrow_mut().set_state("connected");
         Ok(Self {
             name,
-            source_cluster_id: from.cluster_id.clone().unwrap_or_default(),
+            source_cluster_id: from.cluster_id.clone().unwrap_or_default().into(),
             target_cluster_id: to.cluster_id.clone().unwrap_or_default(),
             source,
             target,

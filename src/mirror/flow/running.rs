@@ -400,6 +400,7 @@ impl<'a> Running<'a> {
                 target_topic_id,
                 source: source.clone(),
                 target: target.clone(),
+                source_cluster: self.flow.source_cluster_id.clone(),
                 source_topic_id,
                 fresh_identity,
                 anchor,

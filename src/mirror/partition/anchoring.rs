@@ -22,7 +22,9 @@ impl PartitionMachine {
         }
         let (history, mark) = self.past.notes(self.acked.source_next);
         let mark = mark.filter(|_| self.nameless);
-        let notes = Notes { history, mark, decision: self.course.decision, incident: self.incident() };
+        let source_cluster = Some(&*self.spec.source_cluster).filter(|id| !id.is_empty()).map(str::to_owned);
+        let decision = self.course.decision;
+        let notes = Notes { history, mark, source_cluster, decision, incident: self.incident() };
         let anchor = Anchor {
             position: if simulation::has(Planted::AnchorBeforeAck) { self.prepared } else { self.acked },
             source_topic_id: self.spec.source_topic_id,

@@ -40,6 +40,11 @@ impl StopReason {
                 "find the other writer and take its right to write; then {}",
                 go_on_or_anew("towpath.on.foreign.write=continue", self.go_on())
             ),
+            Self::SourceCluster { .. } => format!(
+                "check bootstrap.servers of the source; if it is meant to be another cluster from now on, {RESUME}: {}; \
+                 with --recreate-target: {ANEW}",
+                self.go_on().unwrap_or("goes on")
+            ),
             Self::SourceRecreated { .. } => go_on_or_anew("towpath.on.source.recreated=append", self.go_on()),
             Self::SourceGone => "nothing if it was deleted on purpose; exclude it with topics.exclude".into(),
             Self::SourceTruncated { .. } => go_on_or_anew("towpath.on.source.truncated=continue", self.go_on()),
@@ -83,7 +88,9 @@ pub fn go_on(code: &str) -> Option<&'static str> {
         "target-recreated" | "target-gone" => "copies it from the beginning into the new topic",
         "target-truncated" => "copies again what it lost",
         "foreign-write" => "goes on behind the records of the other writer",
-        "source-recreated" => "copies the new topic from its beginning, behind the records of the former one",
+        "source-cluster" | "source-recreated" => {
+            "copies the new topic from its beginning, behind the records of the former one"
+        }
         "source-truncated" => "goes on behind the common history; the target keeps what the source lost",
         "records-lost" => "goes on behind the lost records",
         _ => return None,

@@ -190,6 +190,7 @@ impl PartitionMachine {
         match reason {
             StopReason::RecordsLost { from, .. } => format!("{code}:{from}"),
             StopReason::SourceTruncated { position, end } => format!("{code}:{position},{end}"),
+            StopReason::SourceCluster { anchored, found, .. } => format!("{code}:{anchored},{found}"),
             StopReason::SourceRecreated { anchored, position, .. } if anchored.is_zero() => {
                 format!("{code}:{position}")
             }
@@ -490,7 +491,9 @@ fn resolution(reason: &StopReason) -> Option<Resolve> {
     match reason {
         StopReason::ForeignWrite { .. } => Some(Resolve::Foreign),
         StopReason::SourceTruncated { end, .. } => Some(Resolve::SourceAt(*end)),
-        StopReason::SourceRecreated { found, .. } => Some(Resolve::SourceNew(*found)),
+        StopReason::SourceCluster { topic: found, .. } | StopReason::SourceRecreated { found, .. } => {
+            Some(Resolve::SourceNew(*found))
+        }
         _ => None,
     }
 }
@@ -521,6 +524,13 @@ fn recreated(spec: &PartitionSpec) -> Option<StopReason> {
     if differs(anchor.target_topic_id, spec.target_topic_id) {
         let (anchored, found) = (anchor.target_topic_id, spec.target_topic_id);
         return Some(StopReason::TargetRecreated { anchored, found, expected });
+    }
+    if let Some(anchored) = anchor.notes.source_cluster.clone()
+        && !spec.source_cluster.is_empty()
+        && *anchored != *spec.source_cluster
+    {
+        let (found, topic) = (spec.source_cluster.to_string(), spec.source_topic_id);
+        return Some(StopReason::SourceCluster { anchored, found, topic, position });
     }
     if differs(anchor.source_topic_id, spec.source_topic_id) {
         let (anchored, found) = (anchor.source_topic_id, spec.source_topic_id);

@@ -69,6 +69,17 @@ pub enum StopReason {
         /// What was found.
         why: String,
     },
+    /// The source is another cluster than the one that was copied.
+    SourceCluster {
+        /// Cluster id in the anchor.
+        anchored: String,
+        /// Cluster id now.
+        found: String,
+        /// The source topic's id now.
+        topic: TopicId,
+        /// How far the former one was copied.
+        position: i64,
+    },
     /// The source topic is another one than the anchor belongs to.
     SourceRecreated {
         /// Id in the anchor or at the start; zero where topics have no ids.
@@ -136,6 +147,7 @@ impl StopReason {
             Self::TargetMissing { .. } => "target-missing",
             Self::ForeignWrite { .. } => "foreign-write",
             Self::PositionUnknown { .. } => "position-unknown",
+            Self::SourceCluster { .. } => "source-cluster",
             Self::SourceRecreated { .. } => "source-recreated",
             Self::SourceGone => "source-gone",
             Self::SourceTruncated { .. } => "source-truncated",
@@ -192,6 +204,10 @@ impl std::fmt::Display for StopReason {
                 write!(f, "foreign write: {records} records of somebody else at target offsets {from} to {last}")
             }
             Self::PositionUnknown { why } => write!(f, "position unknown: {why}"),
+            Self::SourceCluster { anchored, found, position, .. } => write!(
+                f,
+                "another source cluster: its id is {found}, the copy was made from {anchored}, up to offset {position}"
+            ),
             Self::SourceRecreated { anchored, position, .. } if anchored.is_zero() => {
                 write!(f, "source topic re-created: what it holds is not what was copied up to offset {position}")
             }

@@ -1,6 +1,6 @@
 //! What a partition is told, and the small things it hands out and takes back.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 
@@ -71,6 +71,8 @@ pub struct PartitionSpec {
     pub source: TopicPartition,
     /// On the target.
     pub target: TopicPartition,
+    /// Cluster id of the source; empty where it has none.
+    pub source_cluster: Arc<str>,
     /// Zero where there is none.
     pub source_topic_id: TopicId,
     /// Zero where there is none.

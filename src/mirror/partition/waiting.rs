@@ -43,6 +43,7 @@ impl PartitionMachine {
             &self.phase,
             Phase::Stopped {
                 reason: StopReason::SourceGone
+                    | StopReason::SourceCluster { .. }
                     | StopReason::SourceRecreated { .. }
                     | StopReason::SourceTruncated { .. }
                     | StopReason::TwoWriters { .. },

@@ -220,6 +220,32 @@ fn a_source_topic_created_anew_is_copied_behind_the_former_one_by_decision_or_po
 }
 
 #[test]
+fn another_source_cluster_is_named_before_its_topics_are_and_no_setting_goes_on_with_it() {
+    for (former, id_now) in [("lkc-7yzab", topic_id(9)), ("lkc-7yzab", topic_id(1)), (CLUSTER, topic_id(1))] {
+        let mut before = anchor(100, 50);
+        before.notes.source_cluster = Some(former.to_owned());
+        let mut spec = spec(Some(before));
+        spec.source_topic_id = id_now;
+        let mut bench = Bench::new(with(|policies| policies.recreated_appends = true), spec);
+        if former == CLUSTER {
+            assert_eq!(bench.machine.state(), PartitionState::Locating);
+            continue;
+        }
+        let (anchored, found) = (former.to_owned(), CLUSTER.to_owned());
+        let reason = StopReason::SourceCluster { anchored, found, topic: id_now, position: 100 };
+        assert_eq!(bench.reason(), reason);
+        assert!(reason.remedy().starts_with("check bootstrap.servers of the source; "), "{}", reason.remedy());
+        bench.machine.handle_topics(bench.now, Some(id_now), Some(topic_id(2)));
+        assert_eq!(bench.reason(), reason);
+        decide(&mut bench);
+        bench.locate(target(53), known(103));
+        goes_on_at(&mut bench, 0, 53, 103, &Make::plain(0, 2));
+        let (anchor, _) = bench.machine.anchor().unwrap();
+        assert_eq!(anchor.notes.source_cluster.as_deref(), Some(CLUSTER));
+    }
+}
+
+#[test]
 fn what_the_former_source_left_on_the_target_is_kept_though_nothing_can_explain_it() {
     // Killed with a tail behind its anchor; meanwhile the source topic was created anew.
     for producer in [known(108), ProducerAnswer::Absent] {

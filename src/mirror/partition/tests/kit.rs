@@ -226,11 +226,15 @@ pub(super) fn topic_id(byte: u8) -> TopicId {
     TopicId::new([byte; 16])
 }
 
+/// Cluster id of the source.
+pub(super) const CLUSTER: &str = "kB8dXCqUQNOO_6YiXaUl8w";
+
 pub(super) fn spec(anchor: Option<Anchor>) -> PartitionSpec {
     let partition = |name: &str| TopicPartition { topic: TopicName::new(name), partition: PartitionId(0) };
     PartitionSpec {
         source: partition("orders"),
         target: partition("a.orders"),
+        source_cluster: CLUSTER.into(),
         source_topic_id: topic_id(1),
         target_topic_id: topic_id(2),
         fresh_identity: ID,
