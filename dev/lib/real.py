@@ -11,17 +11,19 @@ import time
 from common import REPO, Fault, say
 
 TEST_DEADLINE_S = 12 * 60
-CHAOS_DEADLINE_S = 60 * 60
+HOUR_S = 60 * 60
+LONGEST = ("real::faults::chaos::", "real::faults::lag::")
 # Two of them keep both cores busy; those that mostly wait may join in.
 AT_ONCE = 3
 
 # These measure how long something pauses, and run alone.
-ALONE = ("real::faults::brokers::", "real::faults::chaos::", "real::faults::company::", "real::faults::stops::")
+ALONE = tuple(f"real::faults::{name}::" for name in ("brokers", "chaos", "company", "lag", "stops"))
 # These mostly wait: one of them runs beside two that work.
 PATIENT = ("real::faults::kills::", "real::faults::lossy::", "real::refusals::", "embedded::")
 
-# Ten minutes of log surgery and elections, and twice twenty minutes of chaos. The same cases run on machines and embedded clusters in the tests of `cargo
-# test`, and three of them (records lost, another writer, a remote topic that is gone) on real Kafka each time.
+# Ten minutes of log surgery and elections, twice twenty minutes of chaos, and five gigabytes. The cases of the former run
+# on machines and embedded clusters in the tests of `cargo test`, and three of them (records lost, another writer, a remote
+# topic that is gone) on real Kafka each time.
 LONG = (
     "real_retention_that_overtakes_is_a_loss_and_compaction_is_none",
     "real_an_unclean_election_at_the_source_is_named_with_its_exact_range",
@@ -31,6 +33,7 @@ LONG = (
     "real_a_source_topic_created_anew_is_named_at_the_next_start",
     "real_a_source_topic_created_anew_is_named_at_the_next_start_without_topic_ids",
     "real_a_truncated_target_gets_again_what_it_lost",
+    "real_memory_stays_bounded_while_the_target_is_away_and_gigabytes_arrive",
     "real_chaos_on_both_sides_loses_and_doubles_nothing",
     "real_chaos_with_a_forgetful_target_loses_and_doubles_nothing",
 )
@@ -115,7 +118,7 @@ def run(program, binary, tests, at_once):
 
 def run_one(program, binary, name):
     """Returns the fault if there is one, the time it took, and what was printed."""
-    deadline_s = CHAOS_DEADLINE_S if "::chaos::" in name else TEST_DEADLINE_S
+    deadline_s = HOUR_S if name.startswith(LONGEST) else TEST_DEADLINE_S
     environment = {**os.environ, "TOWPATH_BIN": binary, "TOWPATH_REAL_KAFKA": "1", "RUST_BACKTRACE": "0"}
     began = time.monotonic()
     # A session of its own, so that what the test started ends with it at the latest.

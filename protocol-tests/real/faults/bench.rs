@@ -163,6 +163,14 @@ pub(super) fn watch<'a>(logs: &[&'a Logs], time: Duration) -> Vec<Pauses<'a>> {
     pauses
 }
 
+/// Bytes of memory that the process had resident at most.
+pub(super) fn peak(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("Linux says so");
+    let kilobytes: u64 = line.split_whitespace().nth(1).and_then(|value| value.parse().ok()).expect("a number of kB");
+    kilobytes << 10
+}
+
 /// A broker suspended until this is dropped, also by a test that fails: nothing could stop it otherwise.
 pub(super) struct Frozen(rustix::process::Pid);
 

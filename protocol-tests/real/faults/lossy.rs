@@ -1,16 +1,15 @@
 //! A path to the target that cuts, delays and silences connections.
 
-use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::Duration;
 
-use super::bench::{Logs, Mirror, Moments, assert_copied, wait_for, wait_for_growth};
+use super::bench::{Logs, Mirror, Moments, assert_copied, peak, wait_for, wait_for_growth};
 use super::proxy::Proxy;
 use crate::real::kafka::Cluster;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOSSY_TIME: Duration = Duration::from_secs(40);
-const MEMORY_MAX_KB: u64 = 150 * 1024;
+const MEMORY_MAX: u64 = 150 << 20;
 
 #[test]
 #[ignore = "needs real Kafka: run dev/test"]
@@ -52,17 +51,11 @@ fn real_lossy_path_to_the_target() {
     drop(loading);
     assert_copied(&source, &target, "load");
     assert!(worker.is_running(), "{}", worker.stderr());
-    let peak = peak_kb(worker.id());
-    println!("peak memory {} MB", peak / 1024);
-    assert!(peak < MEMORY_MAX_KB, "{peak} kB");
+    let peak_bytes = peak(worker.id());
+    println!("peak memory {} MB", peak_bytes >> 20);
+    assert!(peak_bytes < MEMORY_MAX, "{peak_bytes} bytes");
 }
 
 fn free_port() -> u16 {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|bound| bound.local_addr()).expect("a free port").port()
-}
-
-fn peak_kb(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("Linux says so");
-    line.split_whitespace().nth(1).and_then(|value| value.parse().ok()).expect("a number of kB")
 }

@@ -9,6 +9,7 @@ mod brokers;
 mod chaos;
 mod company;
 mod kills;
+mod lag;
 mod lossy;
 mod proxy;
 mod stops;
