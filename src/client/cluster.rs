@@ -162,6 +162,15 @@ impl Cluster {
                     failures.push(format!("{}: it knows no brokers yet", current.peer()));
                     self.forget(&current);
                 }
+                // An address that was given to somebody else: nothing it says is about our topics.
+                Ok(answer) if self.snapshot().is_another(&answer) => {
+                    let id = answer.cluster_id.unwrap_or_default();
+                    failures.push(format!(
+                        "{}: leads to another cluster now (cluster id {id}); restart Towpath if that is meant",
+                        current.peer()
+                    ));
+                    self.forget(&current);
+                }
                 Ok(answer) => {
                     self.0.failures_in_a_row.set(0);
                     let updated = Arc::new(self.snapshot().updated(answer, topics.is_none()));

@@ -147,6 +147,11 @@ impl ClusterSnapshot {
         }
     }
 
+    /// Whether an answer is one of another cluster.
+    pub(super) fn is_another(&self, answer: &MetadataResponse) -> bool {
+        matches!((&self.cluster_id, &answer.cluster_id), (Some(known), Some(found)) if known != found)
+    }
+
     /// All partitions of a topic.
     pub fn partitions_of(&self, topic: &TopicName) -> impl Iterator<Item = TopicPartition> + use<> {
         let count = self.topics.get(topic).map_or(0, |info| info.partitions.len());
@@ -199,5 +204,16 @@ mod tests {
             let gone = known.updated(answer(&[1], ErrorCode::UNKNOWN_TOPIC_OR_PARTITION), complete);
             assert!(!gone.topics.contains_key(&orders));
         }
+    }
+
+    #[test]
+    fn an_answer_of_another_cluster_is_told_from_one_of_ours() {
+        let known = ClusterSnapshot::default().updated(answer(&[1], ErrorCode::NONE), true);
+        assert!(!known.is_another(&answer(&[1], ErrorCode::NONE)));
+        let with =
+            |id: Option<&str>| MetadataResponse { cluster_id: id.map(str::to_owned), ..answer(&[1], ErrorCode::NONE) };
+        assert!(known.is_another(&with(Some("other"))));
+        assert!(!known.is_another(&with(None)), "old brokers have none");
+        assert!(!ClusterSnapshot::default().is_another(&with(Some("other"))), "the first one");
     }
 }
