@@ -229,13 +229,14 @@ fn logs_that_were_cut_off_or_are_gone_are_named_and_answered() {
         for (name, words) in [
             ("A->B cut-0", "source truncated: it lost offsets 3 to 4 (2 of them)"),
             ("A->B full-0", "target not empty"),
-            ("A->B gone-0", "target topic re-created: its id is"),
+            ("A->B gone-0", "target topic gone; towpath resume"),
             ("A->B shorter-0", "target truncated: it ends at 3, our records ended at 5"),
         ] {
             let why = stopped.iter().find(|(found, _)| found == name).map(|(_, why)| why.as_str());
             assert!(why.is_some_and(|why| why.contains(words)), "{name}: {words}: {stopped:?}");
         }
         assert_eq!(stopped.len(), 4, "{stopped:?}");
+        target.with(|cluster, _| assert_eq!(cluster.topic("A.gone"), None, "not made anew before somebody decides so"));
         assert_eq!(values(&target, "A.lost"), ["1", "2", "3", "4", "5", "8"]);
         assert_eq!(values(&target, "A.good"), ["1", "2", "3", "4", "5", "6"]);
         for topic in ["cut", "full", "gone", "shorter"] {

@@ -22,11 +22,13 @@ pub enum Planted {
     TailIgnored,
     /// Old records do not wait for what was sent earlier.
     StragglersIgnored,
+    /// A request that was half written when the lease lapsed is written whole later.
+    LapsedWrite,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::ResendWithoutReconcile,
         Self::AnchorBeforeAck,
         Self::WindowFromTheStart,
@@ -35,6 +37,7 @@ impl Planted {
         Self::LeaseIgnored,
         Self::TailIgnored,
         Self::StragglersIgnored,
+        Self::LapsedWrite,
     ];
 }
 

@@ -14,9 +14,12 @@ use towpath::{
 
 use super::{
     oracle,
-    schedule::{Fault, Side},
+    schedule::{Fault, Order, Side},
     world::{Undo, WALL_MS, World},
 };
+
+/// A node that hangs for longer leads nothing any more, if there are others (`broker.session.timeout.ms`).
+const DEPOSED_AFTER: Duration = Duration::from_secs(9);
 
 impl World {
     pub(super) async fn act(&mut self, fault: Fault) -> Result<(), String> {
@@ -39,6 +42,16 @@ impl World {
                 self.pending.push((now + step * 2, Undo::StopNode(side, node, step)));
             }
             Fault::MoveLeaders(side, topic) => self.move_leaders(side, topic),
+            Fault::Hang { side, node, hang, duration, order, within } => {
+                self.site(side).cluster.with(|cluster, _| cluster.hang_node(node, hang));
+                if duration > DEPOSED_AFTER {
+                    self.pending.push((now + DEPOSED_AFTER, Undo::Depose(side, node)));
+                }
+                self.pending.push((now + duration, Undo::Thaw(side, node, order, within)));
+            }
+            Fault::Throttle { side, api, by, times } => {
+                self.intercept(side, Intercept::next(api, InterceptAction::Throttle(by)).times(times));
+            }
             Fault::Drop { side, api, after, skip, times } => {
                 let action = if after { InterceptAction::DropAfter } else { InterceptAction::DropBefore };
                 self.intercept(side, Intercept::next(api, action).after(skip).times(times));
@@ -95,6 +108,13 @@ impl World {
                 self.second(duration + Duration::from_secs(5));
                 self.pause(duration);
             }
+            Fault::PauseWithinBesideSecond(node, bytes, duration) => {
+                self.second(duration + Duration::from_secs(5));
+                if let Some(process) = self.processes.get(&0) {
+                    self.network.pause_after(&self.site(Side::Target).host(node), process.number, bytes);
+                    self.pending.push((now + duration, Undo::Open(0)));
+                }
+            }
             Fault::Compact(topic) => self.compact(topic)?,
             Fault::ForeignWrite(topic) => self.write_foreign(topic),
             Fault::KillAndCompact(topic, duration) => {
@@ -104,6 +124,36 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// A node goes on. What gathered in its sockets comes in some order, not all at once.
+    fn thaw(&mut self, side: Side, node: i32, order: Order, within: Duration) {
+        let mut gathered = self.site(side).cluster.with(|cluster, now| cluster.thaw_node(now, node));
+        if order == Order::NewestFirst {
+            gathered.reverse();
+        }
+        let now = Instant::now();
+        let step = within / gathered.len().max(1) as u32;
+        for (turn, (connection, requests)) in gathered.into_iter().enumerate() {
+            let turn = if order == Order::Any { self.random.below(8) } else { turn as u64 };
+            // Of what a client left a part may be lost with its connection.
+            let requests =
+                if self.random.one_in(3) { self.random.within(0, requests as u64) as usize } else { requests };
+            self.pending.push((now + step * turn as u32, Undo::Serve(side, connection, requests)));
+        }
+    }
+
+    fn thaw_all(&mut self) {
+        for side in [Side::Source, Side::Target] {
+            for node in 1..=self.site(side).nodes {
+                self.thaw(side, node, Order::Any, Duration::ZERO);
+            }
+        }
+        for (_, undo) in std::mem::take(&mut self.pending) {
+            if let Undo::Serve(side, connection, requests) = undo {
+                self.site(side).cluster.with(|cluster, now| cluster.serve(now, connection, requests));
+            }
+        }
     }
 
     fn name(&self, side: Side, topic: usize) -> String {
@@ -221,7 +271,13 @@ impl World {
                     self.start(host);
                 }
             }
+            Undo::Depose(side, node) => self.site(side).cluster.with(|cluster, _| cluster.depose_node(node)),
+            Undo::Thaw(side, node, order, within) => self.thaw(side, node, order, within),
+            Undo::Serve(side, connection, requests) => {
+                self.site(side).cluster.with(|cluster, now| cluster.serve(now, connection, requests));
+            }
             Undo::Open(host) => {
+                self.network.clear_pauses();
                 if let Some(process) = self.processes.get(&host) {
                     process.gate.open();
                 }
@@ -248,6 +304,7 @@ impl World {
                 self.undo(Undo::Release(side, name)).await?;
             }
         }
+        self.thaw_all();
         self.pending.clear();
         for process in self.processes.values() {
             process.gate.open();

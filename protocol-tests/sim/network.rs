@@ -119,6 +119,8 @@ struct Pipe {
     broken: bool,
     /// Breaks after so many bytes more.
     cut_after: Option<usize>,
+    /// The writing process is held after so many bytes more.
+    pause_after: Option<usize>,
     /// The writer is gone: what has not arrived by then never does.
     given_up_at: Option<Instant>,
     /// Nothing arrives before.
@@ -136,6 +138,7 @@ impl Pipe {
             ended: false,
             broken: false,
             cut_after: None,
+            pause_after: None,
             given_up_at: None,
             silent_until: None,
             reader: None,
@@ -236,6 +239,22 @@ impl Network {
         });
     }
 
+    /// Holds a process in the midst of what it writes to a host next.
+    pub(super) fn pause_after(&self, host: &str, process: usize, bytes_max: u64) {
+        self.each(host, |wire, random| {
+            if wire.owner == Owner::Mirror(process) {
+                wire.pipes[Way::ToBroker as usize].pause_after = Some(random.below(bytes_max) as usize);
+            }
+        });
+    }
+
+    /// Ends that.
+    pub(super) fn clear_pauses(&self) {
+        for wire in self.lock().wires.iter().filter_map(Weak::upgrade) {
+            wire.lock().expect("no panic while locked").pipes[Way::ToBroker as usize].pause_after = None;
+        }
+    }
+
     /// Ends all faults but hosts that are down.
     pub(super) fn heal(&self) {
         let mut inner = self.lock();
@@ -246,7 +265,7 @@ impl Network {
         drop(inner);
         for wire in wires {
             for pipe in &mut wire.lock().expect("no panic while locked").pipes {
-                (pipe.silent_until, pipe.cut_after) = (None, None);
+                (pipe.silent_until, pipe.cut_after, pipe.pause_after) = (None, None, None);
                 pipe.wake();
             }
         }
@@ -373,6 +392,17 @@ impl End {
             return Poll::Pending;
         }
         let mut taken = &data[..data.len().min(room)];
+        if let (Some(left), Some(gate)) = (wire.pipes[way].pause_after, &self.gate) {
+            wire.pipes[way].pause_after = left.checked_sub(taken.len());
+            if left < taken.len() {
+                gate.close();
+                taken = &taken[..left];
+                if taken.is_empty() {
+                    gate.holds(context);
+                    return Poll::Pending;
+                }
+            }
+        }
         if let Some(left) = wire.pipes[way].cut_after {
             if left < taken.len() {
                 taken = &taken[..left];

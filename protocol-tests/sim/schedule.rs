@@ -3,7 +3,12 @@
 use std::{fmt, time::Duration};
 
 use kafka_protocol::messages::ApiKey;
-use towpath::{batch::Codec, protocol::ErrorCode, simulation::Planted, testkit::BrokerVersion};
+use towpath::{
+    batch::Codec,
+    protocol::ErrorCode,
+    simulation::Planted,
+    testkit::{BrokerVersion, engine::Hang},
+};
 
 use super::{network::Way, random::Random};
 
@@ -35,6 +40,11 @@ pub(super) enum Fault {
     RestartTwice(Side, i32),
     /// Partitions of a topic get other leaders.
     MoveLeaders(Side, usize),
+    /// A node hangs for a while. What gathered in its sockets meanwhile it works on when it goes on, connection by
+    /// connection, within so long.
+    Hang { side: Side, node: i32, hang: Hang, duration: Duration, order: Order, within: Duration },
+    /// Answers to a kind of request say that a quota is used up, and no more is read of their connections for a while.
+    Throttle { side: Side, api: ApiKey, by: Duration, times: usize },
     /// A request's connection closes before or after it is worked on.
     Drop { side: Side, api: ApiKey, after: bool, skip: usize, times: usize },
     /// Requests are worked on late.
@@ -67,6 +77,8 @@ pub(super) enum Fault {
     SecondWorker(Duration),
     /// The mirror is held for longer than its session while another one runs.
     PauseBesideSecond(Duration),
+    /// The same, in the midst of what it writes to a node of the target next.
+    PauseWithinBesideSecond(i32, u64, Duration),
     /// The source's cleaner runs on a topic.
     Compact(usize),
     /// Somebody else writes to a partition of the copy.
@@ -82,11 +94,20 @@ impl Fault {
         let name: String = text.chars().take_while(char::is_ascii_alphanumeric).collect();
         match self {
             Self::Drop { api, after, .. } => format!("{name} {api:?} {}", if *after { "after" } else { "before" }),
-            Self::Delay { api, .. } => format!("{name} {api:?}"),
+            Self::Delay { api, .. } | Self::Throttle { api, .. } => format!("{name} {api:?}"),
+            Self::Hang { side, hang, .. } => format!("{name} {side:?} {hang:?}"),
             Self::Answer { api, after, .. } => format!("{name} {api:?} {}", if *after { "after" } else { "before" }),
             _ => name,
         }
     }
+}
+
+/// In which order a node that hung comes to its sockets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Order {
+    OldestFirst,
+    NewestFirst,
+    Any,
 }
 
 /// How a topic is written.
@@ -210,6 +231,13 @@ impl Schedule {
                     schedule.faults.push((at(random), Fault::Stall(Side::Target, 1, ms(8_000))));
                     schedule.faults.push((at(random), Fault::Cut(Side::Target, 1)));
                     schedule.faults.push((at(random), Fault::Kill(ms(100))));
+                }
+            }
+            Planted::LapsedWrite => {
+                for _ in 0..2 {
+                    let at = at(random);
+                    let bytes = random.pick(&[300, 2_000]);
+                    schedule.faults.push((at, Fault::PauseWithinBesideSecond(1, bytes, ms(40_000))));
                 }
             }
             Planted::AnchorBeforeAck | Planted::AbortedCopied | Planted::TailIgnored => {}
@@ -361,7 +389,7 @@ fn fault(random: &mut Random, nodes: [i32; 2], topics: &[TopicPlan]) -> Fault {
     let topic = random.below(topics.len() as u64) as usize;
     let short = ms(random.pick(&[50, 500, 3_000]));
     let long = ms(random.pick(&[100, 2_000, 8_000, 25_000]));
-    match random.below(37) {
+    match random.below(43) {
         0..=3 => Fault::Cut(side, node),
         4..=5 => {
             Fault::CutWithin(side, node, random.pick(&[Way::ToBroker, Way::ToClient]), random.pick(&[20, 400, 4_000]))
@@ -391,6 +419,23 @@ fn fault(random: &mut Random, nodes: [i32; 2], topics: &[TopicPlan]) -> Fault {
             _ => Fault::JumpMirror(90_000_000),
         },
         35 => Fault::ForeignWrite(topic),
+        36..=38 => Fault::Hang {
+            side,
+            node,
+            hang: random.pick(&[Hang::ReadsNothing, Hang::ReadsNothing, Hang::AnswersNothing]),
+            duration: ms(random.pick(&[300, 3_000, 12_000, 40_000])),
+            order: random.pick(&[Order::OldestFirst, Order::NewestFirst, Order::Any]),
+            within: ms(random.pick(&[0, 100, 1_500])),
+        },
+        39..=40 => {
+            let (side, api) = random.pick(&[(Side::Source, ApiKey::Fetch), (Side::Target, ApiKey::Produce)]);
+            let (by, times) = random.pick(&[(50, 200), (300, 30), (1_000, 10), (5_000, 4), (60_000, 1)]);
+            Fault::Throttle { side, api, by: ms(by), times }
+        }
+        41 => {
+            let node = node.min(nodes[1]);
+            Fault::PauseWithinBesideSecond(node, random.pick(&[100, 400, 4_000]), ms(40_000))
+        }
         _ => match topics.iter().position(|plan| plan.compacted) {
             Some(topic) if random.one_in(2) => Fault::Compact(topic),
             Some(topic) => Fault::KillAndCompact(topic, short),

@@ -24,13 +24,17 @@ use towpath::{
     config::{self, Environment},
     mirror::{FlowReport, Outcome, Supervisor, Watcher, anchor::Anchor, lease::lease_group},
     simulation::{self, Planted},
-    testkit::{engine::ClusterSettings, server::EmbeddedCluster},
+    testkit::{
+        engine::{ClusterSettings, ConnectionId},
+        server::EmbeddedCluster,
+    },
 };
 
 use super::{
     network::{Arrival, Gate, Network, Owner},
     oracle::{self, Copied, Ledger},
-    schedule::{Schedule, Side},
+    random::Random,
+    schedule::{Order, Schedule, Side},
     traffic,
 };
 
@@ -130,6 +134,7 @@ type Ended = Rc<RefCell<Option<Result<Outcome, String>>>>;
 
 /// A process of the mirror.
 pub(super) struct Process {
+    pub(super) number: usize,
     pub(super) task: JoinHandle<()>,
     pub(super) gate: Arc<Gate>,
     pub(super) stop: CancellationToken,
@@ -163,6 +168,8 @@ pub(super) struct World {
     next_process: usize,
     reports: Rc<RefCell<Vec<FlowReport>>>,
     pub(super) ledgers: BTreeMap<(usize, usize), Ledger>,
+    /// For what happens only while faults are undone.
+    pub(super) random: Random,
     pub(super) pending: Vec<(Instant, Undo)>,
     /// Copies that somebody else wrote to: what is there must be right, but it may stop.
     pub(super) foreign: BTreeSet<(usize, usize)>,
@@ -175,6 +182,9 @@ pub(super) enum Undo {
     Release(Side, String),
     Truth(Side),
     ClearDisk(Side),
+    Thaw(Side, i32, Order, Duration),
+    Serve(Side, ConnectionId, usize),
+    Depose(Side, i32),
     Start(usize),
     Open(usize),
     Retire(usize),
@@ -202,6 +212,7 @@ pub(super) fn run(schedule: &Schedule, planted: Option<Planted>) -> Result<Told,
 impl World {
     fn new(schedule: Schedule) -> Self {
         let network = Network::new(schedule.seed ^ 0xbead);
+        let random = Random::new(schedule.seed ^ 0xfa17);
         let settings = |name: &str, side: Side| {
             ClusterSettings::new(name, WALL_MS)
                 .with_version(schedule.versions[side as usize])
@@ -246,6 +257,7 @@ impl World {
             reports: Rc::default(),
             ledgers,
             pending: Vec::new(),
+            random,
             foreign: BTreeSet::new(),
         }
     }
@@ -294,7 +306,7 @@ impl World {
             *end.borrow_mut() = Some(outcome.map_err(|error| error.to_string()));
         };
         let task = tokio::task::spawn_local(Gated { gate: gate.clone(), inside: Box::pin(inside) });
-        self.processes.insert(host, Process { task, gate, stop, ended });
+        self.processes.insert(host, Process { number, task, gate, stop, ended });
     }
 
     /// As kill -9 does: nothing more is done, what was written to a stream arrives.
@@ -307,6 +319,7 @@ impl World {
 
     pub(super) async fn terminate(&mut self, host: usize) -> Result<(), String> {
         let Some(process) = self.processes.remove(&host) else { return Ok(()) };
+        self.network.clear_pauses();
         process.gate.open();
         process.stop.cancel();
         let mut task = process.task;

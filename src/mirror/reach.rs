@@ -42,6 +42,8 @@ pub(crate) struct Reach {
     /// The oldest question since the last answer.
     since: Cell<Option<Instant>>,
     asked_at: Cell<Option<Instant>>,
+    /// A quota of ours is used up there: since when, until when.
+    throttled: Cell<Option<(Instant, Instant)>>,
     /// Why the last connection could not be opened.
     failed: RefCell<Option<Rc<str>>>,
     /// What was said of it last.
@@ -55,6 +57,7 @@ impl Reach {
             allowance: SILENCE + wait,
             since: Cell::new(None),
             asked_at: Cell::new(None),
+            throttled: Cell::new(None),
             failed: RefCell::default(),
             shown: RefCell::default(),
         }
@@ -75,6 +78,11 @@ impl Reach {
         if self.failed.borrow().is_some() {
             *self.failed.borrow_mut() = None;
         }
+    }
+
+    /// It answered that a quota is used up, and reads nothing of us until then.
+    pub(crate) fn throttled(&self, now: Instant, until: Instant) {
+        self.throttled.set(Some((now, until)));
     }
 
     /// A connection broke. Whether the broker is well is seen with the next one.
@@ -103,6 +111,14 @@ impl Reach {
         if let Some(why) = &*self.failed.borrow() {
             return Some(why.clone());
         }
+        if let Some((since, until)) = self.throttled.get()
+            && now < until
+            && until.duration_since(since) >= SILENCE
+        {
+            return Some(
+                format!("a quota there is used up: it reads nothing of us for {} s", rounded_up(until, now)).into(),
+            );
+        }
         let silent = now.saturating_duration_since(self.since.get()?);
         (silent >= self.allowance).then(|| format!("no answer for {} s", rounded(silent.as_secs())).into())
     }
@@ -122,6 +138,10 @@ impl Reach {
 fn rounded(seconds: u64) -> u64 {
     let step = if seconds < 60 { 5 } else { 30 };
     seconds - seconds % step
+}
+
+fn rounded_up(until: Instant, now: Instant) -> u64 {
+    rounded(until.duration_since(now).as_secs()) + 5
 }
 
 #[cfg(test)]
@@ -164,6 +184,18 @@ mod tests {
         reach.asked(at(start, 100));
         assert_eq!(said(&reach, at(start, 105)), None);
         assert_eq!(said(&reach, at(start, 106)).as_deref(), Some("no answer for 5 s"));
+    }
+
+    #[test]
+    fn a_quota_that_is_used_up_for_long_is_named() {
+        let start = Instant::now();
+        let reach = Reach::new(Duration::ZERO);
+        reach.throttled(start, at(start, 4));
+        assert_eq!(said(&reach, start), None, "a short one is not worth a word");
+        reach.throttled(start, at(start, 20));
+        let word = "a quota there is used up: it reads nothing of us for 15 s";
+        assert_eq!(said(&reach, at(start, 6)).as_deref(), Some(word));
+        assert_eq!(said(&reach, at(start, 20)), None);
     }
 
     #[test]

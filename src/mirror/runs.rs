@@ -13,7 +13,12 @@
 //! A source offset in a gap stands for the next record, so it translates to the least of what its run says and where
 //! the next run begins on the target.
 
-use std::{cell::RefCell, collections::BTreeMap, rc::Rc, time::Duration};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use kafka_protocol::messages::{FetchRequest, ProduceRequest, produce_request};
@@ -383,6 +388,28 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
+    /// Those of these topics, none of which exists, that held a copy which nobody has decided to leave.
+    pub(crate) fn missed(&self, topics: &BTreeSet<TopicName>) -> BTreeSet<TopicName> {
+        let is_missed = |partition: &TopicPartition, (offset, metadata): &(i64, String)| {
+            let decision = self.decisions.get(partition);
+            match Record::from_commit(*offset, metadata) {
+                Ok(Record::Anchor(anchor)) => {
+                    Some(!decision.is_some_and(|decision| decision.leaves(anchor.target_topic_id)))
+                }
+                // It never held a copy.
+                Ok(Record::Standing(_)) => None,
+                Err(_) => Some(!decision.is_some_and(|decision| decision.action == Action::CopyAnew)),
+            }
+        };
+        // What was decided about one partition of a topic is decided about its name.
+        let missed = |topic: &&TopicName| {
+            let rows = self.anchors.iter().filter(|(partition, _)| partition.topic == **topic);
+            let known: Vec<bool> = rows.filter_map(|(partition, row)| is_missed(partition, row)).collect();
+            !known.is_empty() && !known.contains(&false)
+        };
+        topics.iter().filter(missed).cloned().collect()
+    }
+
     fn note(&mut self, batch: &crate::batch::Batch) {
         // The topic is created with compression.type=producer and we write uncompressed: anything else is not ours.
         let Ok(rows) = records(batch) else { return };
@@ -410,5 +437,67 @@ impl Rows {
                 _ => {}
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        batch::ProducerIdentity,
+        mirror::{
+            anchor::{Incident, Notes, Position, Shape, Standing},
+            decision::copy_anew_key,
+        },
+    };
+
+    fn id(byte: u8) -> TopicId {
+        TopicId::new([byte; 16])
+    }
+
+    fn anchor(target_topic_id: TopicId) -> Record {
+        Record::Anchor(Anchor {
+            position: Position { source_next: 5, target_next: 5, next_sequence: 5 },
+            source_topic_id: id(9),
+            target_topic_id,
+            leader_epoch: LeaderEpoch::NONE,
+            identity: ProducerIdentity { producer_id: 7, producer_epoch: 0 },
+            shape: Shape { read_committed: true, sealed_append_time: false },
+            state: "copying".to_owned(),
+            notes: Notes::default(),
+        })
+    }
+
+    fn decided(action: Action, answers: String) -> Decision {
+        Decision { id: DecisionId(1), action, answers, decided_ms: 0 }
+    }
+
+    #[test]
+    fn a_topic_that_held_a_copy_is_missed_until_somebody_decides_to_leave_it() {
+        let topic = TopicName::new("A.t");
+        let at = |partition| TopicPartition::new(topic.clone(), partition);
+        let missed = |rows: &Rows| !rows.missed(&[topic.clone()].into()).is_empty();
+        let mut rows = Rows::default();
+        assert!(!missed(&rows), "never copied");
+        let row = |record: &Record| (record.offset(), record.to_metadata());
+        let incident = Incident { key: "target-not-empty:1".to_owned(), reason: "target not empty".to_owned() };
+        let standing =
+            Standing { state: "target-not-empty".to_owned(), target_topic_id: id(1), decision: None, incident };
+        rows.anchors.insert(at(2), row(&Record::Standing(standing)));
+        assert!(!missed(&rows), "it stood, and never held a copy");
+        rows.anchors.insert(at(0), row(&anchor(id(1))));
+        rows.anchors.insert(at(1), row(&anchor(id(1))));
+        assert!(missed(&rows));
+        rows.decisions.insert(at(0), decided(Action::CopyAnew, copy_anew_key(&[id(3)])));
+        rows.decisions.insert(at(1), decided(Action::GoOn, "target-truncated:1".to_owned()));
+        assert!(missed(&rows), "what was decided is about other incidents");
+        rows.decisions.insert(at(1), decided(Action::CopyAnew, copy_anew_key(&[id(1)])));
+        assert!(!missed(&rows));
+        // A later version wrote what it said.
+        rows.anchors = [(at(0), (5, "towpath-anchor-9 x=1".to_owned()))].into();
+        rows.decisions.clear();
+        assert!(missed(&rows));
+        rows.decisions.insert(at(0), decided(Action::CopyAnew, copy_anew_key(&[id(1)])));
+        assert!(!missed(&rows));
     }
 }

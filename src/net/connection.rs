@@ -6,14 +6,14 @@
 //! later ones, and whether it took effect is unknown either way.
 //!
 //! Invariants: (a) every request handed in gets exactly one answer or error; (b) bytes of a request are written whole
-//! or the connection ends; (c) no frame is longer than the request it answers allows; (d) the payload of a request is written from the segments given, never copied.
+//! or the connection ends, also where the right to write lapses meanwhile; (c) no frame is longer than the request it answers allows; (d) the payload of a request is written from the segments given, never copied.
 
 use std::{
     collections::VecDeque,
     future::poll_fn,
     io::{self, IoSlice},
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     task::{Context, Poll, Waker},
     time::Duration,
 };
@@ -32,12 +32,10 @@ use tracing::debug;
 
 use super::{
     frame_reader::{Expected, FrameReader, ReadFault},
+    request_error::{ApiName, ConnectionError, RequestError},
     transport::BoxTransport,
 };
-use crate::os_error::Reason;
-use crate::protocol::{
-    ApiVersions, DecodeError, EncodeError, FrameError, UnsupportedApi, decode_response, encode_request, split_response,
-};
+use crate::protocol::{ApiVersions, EncodeError, decode_response, encode_request, split_response};
 
 /// Requests waiting or in flight on one connection; a caller that exceeds it has lost its own bound.
 const REQUESTS_MAX: usize = 256;
@@ -46,103 +44,6 @@ const PLAIN_ANSWER_MAX: usize = 64 << 20;
 /// Segments of one vectored write: what the system takes at most. Most writes have a few, and need not prepare room for all.
 const SEGMENTS_PER_WRITE: usize = 1024;
 const FEW_SEGMENTS: usize = 32;
-
-/// Why a connection ended. Shared by every request that was in flight on it.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum ConnectionError {
-    /// The peer closed the stream.
-    #[error("{peer} closed the connection")]
-    Closed {
-        /// `host:port`.
-        peer: Arc<str>,
-    },
-    /// Reading or writing failed.
-    #[error("connection to {peer} failed: {}", Reason(error))]
-    Io {
-        /// `host:port`.
-        peer: Arc<str>,
-        /// The operating system's reason.
-        error: Arc<io::Error>,
-    },
-    /// No answer in time.
-    #[error("{peer} did not answer {api} within {:.1} s", Duration::from_millis(*waited_ms).as_secs_f64())]
-    Deadline {
-        /// `host:port`.
-        peer: Arc<str>,
-        /// The request that waited.
-        api: ApiName,
-        /// Its whole allowance.
-        waited_ms: u64,
-    },
-    /// The peer sent something that is no Kafka frame, or more than was asked for.
-    #[error("{peer}: {error}")]
-    Frame {
-        /// `host:port`.
-        peer: Arc<str>,
-        /// What was seen.
-        error: FrameError,
-    },
-    /// The peer sent an answer nobody asked for, or in the wrong order.
-    #[error("{peer} broke the protocol: {what}")]
-    Protocol {
-        /// `host:port`.
-        peer: Arc<str>,
-        /// What was seen.
-        what: Arc<str>,
-    },
-    /// We ended it.
-    #[error("the connection to {peer} was dropped by us")]
-    Dropped {
-        /// `host:port`.
-        peer: Arc<str>,
-    },
-}
-
-/// An API key that prints its name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ApiName(pub ApiKey);
-
-impl std::fmt::Display for ApiName {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:?}", self.0)
-    }
-}
-
-/// Why a request has no answer.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum RequestError {
-    /// The broker does not speak this API in a version we can encode.
-    #[error(transparent)]
-    Unsupported(Arc<UnsupportedApi>),
-    /// The request could not be encoded: a fault of ours.
-    #[error("{0}")]
-    Encode(Arc<EncodeError>),
-    /// The connection ended first. Whether the request took effect is unknown.
-    #[error(transparent)]
-    Connection(#[from] ConnectionError),
-    /// The answer did not follow the protocol.
-    #[error("{peer}: {error}")]
-    Decode {
-        /// `host:port`.
-        peer: Arc<str>,
-        /// What was wrong and where.
-        error: Arc<DecodeError>,
-    },
-    /// Too many requests wait on this connection.
-    #[error("more than {REQUESTS_MAX} requests wait for {peer}")]
-    Full {
-        /// `host:port`.
-        peer: Arc<str>,
-    },
-}
-
-impl RequestError {
-    /// Whether the peer owes the answer still, on a connection that is whole as far as anybody knows.
-    #[must_use]
-    pub fn is_silence(&self) -> bool {
-        matches!(self, Self::Connection(ConnectionError::Deadline { .. }))
-    }
-}
 
 /// An answer whose body is still encoded.
 #[derive(Debug)]
@@ -175,13 +76,19 @@ struct State {
     outbox: VecDeque<Outgoing>,
     waiting: usize,
     waker: Option<Waker>,
+    /// What all deadlines are to be put off by.
+    postponed: Duration,
     ended: Option<ConnectionError>,
 }
+
+/// Says whether bytes may still be written now.
+type MayWrite = Box<dyn Fn(Instant) -> bool + Send + Sync>;
 
 struct Shared {
     peer: Arc<str>,
     client_id: Arc<str>,
     state: Mutex<State>,
+    may_write: OnceLock<MayWrite>,
 }
 
 impl Shared {
@@ -233,8 +140,10 @@ impl Connection {
                 outbox: VecDeque::new(),
                 waiting: 0,
                 waker: None,
+                postponed: Duration::ZERO,
                 ended: None,
             }),
+            may_write: OnceLock::new(),
         });
         tokio::spawn(drive(Driver::new(transport, shared.clone())));
         Self { _last: Arc::new(LastHandle(shared.clone())), shared, versions: Arc::new(versions) }
@@ -255,6 +164,18 @@ impl Connection {
     #[must_use]
     pub fn versions(&self) -> &ApiVersions {
         &self.versions
+    }
+
+    /// From now on nothing is written where `may_write` says no: the connection ends instead. A process may be held for
+    /// long with a request half written, and what it lacks must not follow once it goes on. Said once.
+    pub fn write_while(&self, may_write: impl Fn(Instant) -> bool + Send + Sync + 'static) {
+        let said = self.shared.may_write.set(Box::new(may_write));
+        debug_assert!(said.is_ok(), "it was said before");
+    }
+
+    /// The peer will read nothing for so long: requests in flight may take as much longer.
+    pub fn postpone(&self, by: Duration) {
+        self.shared.lock().postponed += by;
     }
 
     /// Whether the connection has ended; requests would fail at once.
@@ -418,6 +339,10 @@ impl Driver {
                 self.writing.extend(outgoing.segments);
                 self.in_flight.push_back(outgoing.pending);
             }
+            let postponed = std::mem::take(&mut state.postponed);
+            if !postponed.is_zero() {
+                self.in_flight.iter_mut().for_each(|pending| pending.deadline += postponed);
+            }
             if !state.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
                 state.waker = Some(cx.waker().clone());
             }
@@ -434,6 +359,9 @@ impl Driver {
     /// Writes until everything is out or the socket is full; ready only with an error.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<ConnectionError> {
         while !self.writing.is_empty() {
+            if self.shared.may_write.get().is_some_and(|may_write| !may_write(Instant::now())) {
+                return Poll::Ready(ConnectionError::Lapsed { peer: self.peer() });
+            }
             let written = if self.writing.len() <= FEW_SEGMENTS {
                 self.poll_segments::<FEW_SEGMENTS>(cx)
             } else {
@@ -577,5 +505,58 @@ async fn drive(mut driver: Driver) {
     drop(state);
     for pending in driver.in_flight.drain(..).chain(never_sent.into_iter().map(|outgoing| outgoing.pending)) {
         let _ = pending.reply.send(Err(error.clone()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use kafka_protocol::messages::MetadataRequest;
+    use tokio::{io::AsyncReadExt, runtime, time::sleep};
+
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(5);
+
+    fn run<F: Future<Output = ()>>(test: F) {
+        runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap().block_on(test);
+    }
+
+    fn open(room: usize) -> (Connection, tokio::io::DuplexStream) {
+        let (ours, theirs) = tokio::io::duplex(room);
+        (Connection::start(Box::new(ours), "b1:9092".into(), "test".into(), ApiVersions::default()), theirs)
+    }
+
+    #[test]
+    fn a_request_that_is_half_written_when_the_right_to_lapses_stays_half_written() {
+        run(async {
+            let (connection, mut broker) = open(10);
+            let allowed = Arc::new(AtomicBool::new(true));
+            let asked = allowed.clone();
+            connection.write_while(move |_| asked.load(Ordering::Relaxed));
+            let answer = connection.begin(1, &MetadataRequest::default(), 1000, TIMEOUT).unwrap();
+            sleep(Duration::from_millis(1)).await;
+            allowed.store(false, Ordering::Relaxed);
+            let mut arrived = Vec::new();
+            broker.read_to_end(&mut arrived).await.unwrap();
+            assert_eq!(arrived.len(), 10, "what the socket took at first");
+            let lapsed = RequestError::Connection(ConnectionError::Lapsed { peer: "b1:9092".into() });
+            assert_eq!(answer.await.unwrap_err().to_string(), lapsed.to_string());
+            assert!(connection.is_ended());
+        });
+    }
+
+    #[test]
+    fn requests_in_flight_may_take_as_much_longer_as_the_peer_reads_nothing() {
+        run(async {
+            let (connection, _broker) = open(1000);
+            let began = Instant::now();
+            let answer = connection.begin(1, &MetadataRequest::default(), 1000, TIMEOUT).unwrap();
+            sleep(Duration::from_secs(1)).await;
+            connection.postpone(Duration::from_secs(60));
+            assert!(answer.await.unwrap_err().is_silence());
+            assert_eq!(began.elapsed().as_secs(), 65);
+        });
     }
 }

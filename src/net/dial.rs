@@ -9,7 +9,8 @@ use kafka_protocol::{
 use tokio::time::Instant;
 
 use super::{
-    connection::{Connection, ConnectionError, RequestError},
+    connection::Connection,
+    request_error::{ConnectionError, RequestError},
     transport::Connector,
 };
 use crate::{

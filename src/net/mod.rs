@@ -5,8 +5,10 @@
 mod connection;
 mod dial;
 mod frame_reader;
+mod request_error;
 mod transport;
 
-pub use connection::{Answer, Connection, ConnectionError, Reply, RequestError};
+pub use connection::{Answer, Connection, Reply};
 pub use dial::{DialError, Dialer};
+pub use request_error::{ConnectionError, RequestError};
 pub use transport::{BoxTransport, Connecting, Connector, TcpConnector, Transport, UNACKNOWLEDGED_MAX};

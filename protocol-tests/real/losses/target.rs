@@ -14,8 +14,8 @@ fn real_a_remote_topic_that_is_gone_or_another_one_is_copied_anew_by_decision() 
     }
     let three = "A->B.topics = deleted-stopped, replaced-stopped, begins";
     pair.copy(&[three]).expect_success();
-    // Topics are looked for seldom, so that what is deleted stays so.
-    let lines = ["A->B.topics = deleted, replaced, good", "refresh.topics.interval.seconds = 600"];
+    // Topics are looked for often: what is deleted stays so all the same.
+    let lines = ["A->B.topics = deleted, replaced, good", "refresh.topics.interval.seconds = 1"];
     let mut running = pair.follow(&lines);
     assert_holds(&pair, "deleted", &[(1_000, 1)]);
     assert_holds(&pair, "replaced", &[(1_000, 1)]);
@@ -48,9 +48,14 @@ fn real_a_remote_topic_that_is_gone_or_another_one_is_copied_anew_by_decision() 
     }
     target.create_topic("A.replaced-stopped", 1, &[]);
     let outcome = pair.copy(&[three]);
-    for topic in ["deleted-stopped", "replaced-stopped", "begins"] {
-        assert_not_copied(&outcome, topic, "target topic re-created: its id is");
+    for (topic, words) in [
+        ("deleted-stopped", "target topic gone"),
+        ("replaced-stopped", "target topic re-created: its id is"),
+        ("begins", "target topic gone"),
+    ] {
+        assert_not_copied(&outcome, topic, words);
     }
+    assert!(!target.topics().contains(&"A.begins".to_owned()), "not made anew before somebody decides so");
     resume(&pair, &["--topic", "deleted-stopped"]);
     resume(&pair, &["--topic", "replaced-stopped", "--accept", "target-recreated"]);
     let outcome = pair.copy(&["A->B.topics = deleted-stopped, replaced-stopped"]);

@@ -10,7 +10,10 @@ use tracing::{debug, info, warn};
 use super::{Directory, FlowContext, FlowError};
 use crate::{
     client::{ClientError, Cluster, ClusterSnapshot, NewTopic, TopicConfigs},
-    mirror::settings::FlowSettings,
+    mirror::{
+        runs::RunsTopic,
+        settings::{FlowSettings, OnTargetRecreated},
+    },
     protocol::{ErrorCode, TopicName},
     topics::{PlanRules, SourceTopic, TopicChange, conflicts, plan_topics, should_copy},
 };
@@ -43,6 +46,8 @@ pub(super) struct Renewed {
     pub(super) topics: Vec<Discovered>,
     /// What the target refuses to create or grow, by remote topic.
     pub(super) refusals: BTreeMap<TopicName, Refusal>,
+    /// Remote topics that are gone and not to be made anew before somebody decides so.
+    pub(super) gone: BTreeSet<TopicName>,
 }
 
 /// Looks for topics and plans what is missing.
@@ -73,9 +78,28 @@ impl<'a> Discovery<'a> {
 
     /// Looks, and makes what is missing.
     pub(super) async fn renew(self, known: BTreeMap<TopicName, Refusal>) -> Result<Renewed, FlowError> {
-        let (topics, changes) = self.look().await?;
+        let (topics, mut changes) = self.look().await?;
+        let gone = self.gone(&changes).await?;
+        changes.retain(|change| !gone.contains(&TopicName::new(change.topic())));
         let refusals = self.apply(changes, &known).await;
-        Ok(Renewed { topics, refusals })
+        Ok(Renewed { topics, refusals, gone })
+    }
+
+    /// Which topics of those that would be created were there before: an empty one in their place would be taken for the
+    /// copy by whoever reads it. They are made anew where the settings or an operator say so.
+    pub(super) async fn gone(&self, changes: &[TopicChange]) -> Result<BTreeSet<TopicName>, FlowError> {
+        let creates = |change: &TopicChange| match change {
+            TopicChange::Create { topic, .. } => Some(TopicName::new(topic.clone())),
+            TopicChange::Grow { .. } => None,
+        };
+        let created: BTreeSet<TopicName> = changes.iter().filter_map(creates).collect();
+        let begins = self.settings.on_target_recreated == OnTargetRecreated::Begin;
+        let runs = RunsTopic::new(self.target.clone(), self.settings.source.alias.as_str());
+        if created.is_empty() || begins || self.target.snapshot().topic_id(runs.topic()).is_none() {
+            return Ok(BTreeSet::new());
+        }
+        // The group's commits went with the topic; their copies are here.
+        Ok(runs.read(0).await?.missed(&created))
     }
 
     /// Reads both sides. The topics are what exists now on both, or will after the changes are applied.

@@ -39,7 +39,7 @@ use super::{
     anchor::{Anchor, AnchorError, Shape},
     lease::{Lease, LeaseConfig, LeaseLost, lease_group},
     lease_driver::{self, LEAVE_PATIENCE, LeaseCommand},
-    partition::{PartitionSettings, Policies, StartAt, TargetNotEmpty},
+    partition::{PartitionSettings, Policies, StartAt, StopReason, TargetNotEmpty},
     report::{Command, LeaseClock, Report},
     runs::RunsTopic,
     settings::{
@@ -52,7 +52,7 @@ use crate::{
     backoff,
     client::{ClientError, Cluster, ClusterConfig},
     net::{Connector, Dialer, TcpConnector},
-    protocol::TopicPartition,
+    protocol::{TopicName, TopicPartition},
     topics::TopicChange,
     wall_clock,
 };
@@ -237,9 +237,17 @@ impl Flow {
         if creates_runs {
             lines.push(format!("create topic {} partitions=1 cleanup.policy=compact", runs.topic().as_str()));
         }
-        lines.extend(changes.iter().map(TopicChange::to_string));
+        let gone = discovery.gone(&changes).await?;
+        let is_gone = |topic: &str| gone.contains(&TopicName::new(topic));
+        lines.extend(changes.iter().filter(|change| !is_gone(change.topic())).map(TopicChange::to_string));
         for topic in &found {
-            match &topic.refused {
+            let refused = topic.refused.clone().or_else(|| {
+                let reason = StopReason::TargetGone;
+                is_gone(topic.target.as_str()).then(|| {
+                    format!("{reason}: {}; {}", topic.target.as_str(), reason.remedy_for(topic.source.as_str()))
+                })
+            });
+            match &refused {
                 Some(why) => lines.push(format!("refuse topic {}: {why}", topic.source.as_str())),
                 None => lines.push(format!(
                     "copy topic {} to {} ({} partitions)",

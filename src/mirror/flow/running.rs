@@ -74,6 +74,8 @@ pub(super) struct Running<'a> {
     topics: Vec<Discovered>,
     /// What the target refuses to create or grow, by remote topic.
     pub(super) refusals: BTreeMap<TopicName, Refusal>,
+    /// Remote topics that are gone: their partitions stand.
+    gone: BTreeSet<TopicName>,
     /// Partitions of ours that have no place on the target, and are looked for again soon.
     missing: BTreeMap<TopicPartition, Missing>,
     pub(super) source_leaders: Leaders,
@@ -112,7 +114,7 @@ impl<'a> Running<'a> {
         links: Links,
         found: Renewed,
     ) -> Self {
-        let Renewed { topics, refusals } = found;
+        let Renewed { topics, refusals, gone } = found;
         let running = Self {
             flow,
             context,
@@ -129,6 +131,7 @@ impl<'a> Running<'a> {
             first_topics: topics.iter().map(|topic| topic.source.clone()).collect(),
             topics,
             refusals,
+            gone,
             missing: BTreeMap::new(),
             source_leaders: links.source_leaders,
             target_leaders: links.target_leaders,
@@ -288,6 +291,7 @@ impl<'a> Running<'a> {
                 }
                 self.tell_limits(&former).await;
                 self.refusals = found.refusals;
+                self.gone = found.gone;
                 self.follow_leaders();
                 let owned = self.owned;
                 self.assign(owned, true).await;
@@ -355,7 +359,8 @@ impl<'a> Running<'a> {
                 let target = TopicPartition::new(topic.target.clone(), partition);
                 let missing = self.missing.remove(&source);
                 let appeared = missing.map_or(appeared, |missing| missing.appeared);
-                if topic.refused.is_none() && remotes.leader(&target).is_none() {
+                let is_gone = self.gone.contains(&topic.target);
+                if topic.refused.is_none() && remotes.leader(&target).is_none() && !is_gone {
                     self.missing.insert(source, Missing { target: topic.target.clone(), appeared });
                 } else {
                     fresh.push((topic.clone(), source, slot, appeared));
@@ -387,7 +392,9 @@ impl<'a> Running<'a> {
                 warn!(flow = %self.flow.name, partition = %target, "the target topic is another one; the copy begins anew");
                 (anchor, trouble) = (None, None);
             }
+            let is_gone = self.gone.contains(&topic.target) && remotes.topic_id(&topic.target).is_none();
             let reason = topic.refused.clone().map(|why| StopReason::TwoWriters { why }).or(trouble);
+            let reason = reason.or(is_gone.then_some(StopReason::TargetGone));
             let fresh_identity = identity(IdentityOf {
                 source_cluster: &self.flow.source_cluster_id,
                 target_cluster: &self.flow.target_cluster_id,
@@ -395,7 +402,8 @@ impl<'a> Running<'a> {
                 partition: &source,
                 topic_id: source_topic_id,
             });
-            let target_topic_id = remotes.topic_id(&target.topic).unwrap_or_default();
+            let former = anchor.as_ref().filter(|_| is_gone).map(|anchor| anchor.target_topic_id);
+            let target_topic_id = remotes.topic_id(&target.topic).or(former).unwrap_or_default();
             let spec = PartitionSpec {
                 target_topic_id,
                 source: source.clone(),

@@ -30,7 +30,7 @@ use super::{
     budget::Account,
     decision::Decision,
     lookup::Lookups,
-    partition::{PartitionMachine, PartitionSettings, PartitionState},
+    partition::{PartitionMachine, PartitionSettings, PartitionState, StopReason},
     reach::{Reach, Side},
     report::{Command, CopyId, CopyMap, LeaseClock, Report},
     settings::{FetchSettings, ProduceSettings},
@@ -268,12 +268,18 @@ impl Shard {
                     if let Some(former) = self.copy_of(&source) {
                         self.forget(former);
                     }
+                    let seed = backoff::entropy();
                     let machine = match reason {
-                        Some(reason) => PartitionMachine::stopped(self.settings.clone(), spec, reason, now),
-                        None => {
-                            let seed = backoff::entropy();
-                            PartitionMachine::new(self.settings.clone(), spec, first_bytes, seed, now)
+                        Some(StopReason::TargetGone) => {
+                            // As if it had gone under our eyes: there is a position to be recorded with it.
+                            let source_id = Some(spec.source_topic_id);
+                            let mut machine =
+                                PartitionMachine::new(self.settings.clone(), spec, first_bytes, seed, now);
+                            machine.handle_topics(now, source_id, None);
+                            machine
                         }
+                        Some(reason) => PartitionMachine::stopped(self.settings.clone(), spec, reason, now),
+                        None => PartitionMachine::new(self.settings.clone(), spec, first_bytes, seed, now),
                     };
                     let entry = Entry {
                         machine,

@@ -19,6 +19,7 @@ use tracing::{debug, info, warn};
 
 use super::{
     outbox::Outbox,
+    quota::Quota,
     waiting::{Batches, Waiting},
 };
 use crate::{
@@ -35,6 +36,7 @@ use crate::{
     protocol::{
         BrokerId, ProduceResponse, ProduceWriter, ProducedPartition, SEALED_HEAD_LEN, TopicName, TopicPartition,
     },
+    simulation::{self, Planted},
 };
 
 /// An answer names each partition once, with at most a few error texts.
@@ -222,6 +224,7 @@ pub(crate) async fn run(shard: Rc<Shard>, lane: Rc<Lane>) {
     let mut link: Option<(Connection, i16)> = None;
     let mut in_flight: VecDeque<InFlight> = VecDeque::new();
     let mut patience = Patience::new(Instant::now());
+    let mut quota = Quota::default();
     let mut watch = pin!(tokio::time::sleep(WATCH_PAUSE));
     let reach = shard.reach(Side::Target, lane.key.broker);
     loop {
@@ -260,10 +263,22 @@ pub(crate) async fn run(shard: Rc<Shard>, lane: Rc<Lane>) {
         }
         let open = link.as_ref().filter(|_| !shard.stop.is_cancelled());
         let lapsed = open.is_some() && !shard.lease.allows(Instant::now());
+        let now = Instant::now();
+        let muted = quota.muted_until(now);
         match open.filter(|_| !lapsed) {
-            Some(link) => send(&shard, &lane, link, &mut in_flight, &mut patience, &reach),
+            Some(_) if muted.is_some() => {
+                lane.accepting.set(false);
+                if lane.spoiled.replace(false) {
+                    purge(&shard, &lane);
+                }
+            }
+            Some(link) => {
+                let requests_max = if quota.is_near(now) { 1 } else { REQUESTS_MAX };
+                send(&shard, &lane, link, requests_max, &mut in_flight, &mut patience, &reach);
+            }
             None => close(&shard, &lane),
         }
+        let muted_until = muted.unwrap_or(now);
         match in_flight.front_mut() {
             Some(first) => tokio::select! {
                 biased;
@@ -275,8 +290,19 @@ pub(crate) async fn run(shard: Rc<Shard>, lane: Rc<Lane>) {
                                 let now = Instant::now();
                                 patience.answered(now);
                                 reach.answered();
+                                let muted = quota.used_up(now, answer.throttle_time_ms);
+                                if let (Some(until), Some((connection, _))) = (muted, &link) {
+                                    debug!(
+                                        broker_id = lane.key.broker.0,
+                                        ms = answer.throttle_time_ms,
+                                        "throttled by a quota of the target"
+                                    );
+                                    reach.throttled(now, until);
+                                    connection.postpone(until.duration_since(now));
+                                    patience.since = until;
+                                }
                                 if !in_flight.is_empty() {
-                                    reach.asked(now);
+                                    reach.asked(muted.unwrap_or(now));
                                 }
                                 handle(&shard, &lane, answer, batches);
                                 None
@@ -300,6 +326,7 @@ pub(crate) async fn run(shard: Rc<Shard>, lane: Rc<Lane>) {
                     shard.memory_returned(&lane);
                 }
                 () = lane.notify.notified() => {}
+                () = tokio::time::sleep_until(muted_until), if muted.is_some() => {}
                 () = &mut watch => {
                     let now = Instant::now();
                     watch.as_mut().reset(now + WATCH_PAUSE);
@@ -317,6 +344,7 @@ pub(crate) async fn run(shard: Rc<Shard>, lane: Rc<Lane>) {
                 () = shard.stop.cancelled() => {}
                 () = lane.notify.notified() => {}
                 () = tokio::time::sleep(LAPSED_PAUSE), if lapsed => {}
+                () = tokio::time::sleep_until(muted_until), if muted.is_some() => {}
                 () = tokio::time::sleep(shard.idle_max), if link.is_some() => {
                     link = None;
                     // The next connection begins with a window of one.
@@ -335,6 +363,8 @@ async fn dial(shard: &Shard, lane: &Lane) -> Result<(Connection, i16), String> {
         shard.reach(Side::Target, broker).unknown(&why);
         why
     })?;
+    let lease = shard.lease.clone();
+    connection.write_while(move |now| lease.allows(now) || simulation::has(Planted::LapsedWrite));
     debug!(broker_id = broker.0, lane = lane.key.index, version, "produce connection open");
     Ok((connection, version))
 }
@@ -363,6 +393,7 @@ fn send(
     shard: &Rc<Shard>,
     lane: &Lane,
     (connection, version): &(Connection, i16),
+    requests_max: usize,
     in_flight: &mut VecDeque<InFlight>,
     patience: &mut Patience,
     reach: &Reach,
@@ -379,7 +410,7 @@ fn send(
             shard.with_at(at, copy, |entry, _| entry.ready = false);
         }
     }
-    while in_flight.len() < REQUESTS_MAX {
+    while in_flight.len() < requests_max {
         if in_flight.len() >= EAGER_REQUESTS && !lane.outbox.borrow().is_worth(lane.worth) {
             return;
         }

@@ -2,6 +2,8 @@
 
 mod lane;
 mod outbox;
+mod quota;
 mod waiting;
 
 pub(crate) use lane::{Lane, LaneKey, run};
+pub(crate) use quota::throttled_for;

@@ -29,7 +29,7 @@ use crate::{
         report::CopyId,
         settings::FetchSettings,
         shard::{Moment, Shard, WARM},
-        sink::{Lane, LaneKey},
+        sink::{Lane, LaneKey, throttled_for},
     },
     net::Connection,
     protocol::{
@@ -346,6 +346,13 @@ async fn round(shard: &Rc<Shard>, fetcher: &Fetcher, link: &Link) -> Result<(), 
     drop(arrived);
     if shard.budget.take_returned() {
         shard.memory.notify_waiters();
+    }
+    if let Some(throttled) = throttled_for(answer.throttle_time_ms) {
+        // The broker reads nothing of this connection meanwhile (KIP-219): what is asked would seem to have no answer.
+        debug!(broker_id = fetcher.broker.0, ms = answer.throttle_time_ms, "throttled by a quota of the source");
+        let now = Instant::now();
+        reach.throttled(now, now + throttled);
+        tokio::time::sleep(throttled).await;
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::api::refuse;
 use super::topics::{is_valid_name, place};
-use super::{Cluster, ConnectionId, Intercept, Waiting};
+use super::{Cluster, ConnectionId, Hang, Intercept, Waiting};
 use crate::protocol::{ErrorCode, TopicId};
 use crate::testkit::BrokerVersion;
 use crate::testkit::log::{Cleaned, Cleaning, Stored};
@@ -148,6 +148,7 @@ impl Cluster {
             return;
         };
         stopped.is_up = false;
+        stopped.hangs = None;
         stopped.sessions.clear();
         let connections: Vec<ConnectionId> =
             self.connections.iter().filter(|(_, open)| open.node == node).map(|(connection, _)| *connection).collect();
@@ -194,6 +195,64 @@ impl Cluster {
             }
         }
         self.restart_coordinators(now);
+        self.is_dirty = true;
+        self.settle();
+    }
+
+    /// A node hangs until [`Self::thaw_node`]: it takes connections, and is not stopped.
+    pub fn hang_node(&mut self, node: i32, hang: Hang) {
+        if let Some(node) = self.nodes.get_mut(&node).filter(|node| node.is_up) {
+            node.hangs = Some(hang);
+        }
+    }
+
+    /// A node that hung goes on: what is new is worked on at once, and what gathered in its sockets when
+    /// [`Self::serve`] says so, in any order. Returns those connections, oldest first, and how many requests each has;
+    /// clients may have left some of them.
+    pub fn thaw_node(&mut self, now: Instant, node: i32) -> Vec<(ConnectionId, usize)> {
+        self.tick(now);
+        let Some(thawed) = self.nodes.get_mut(&node) else {
+            return Vec::new();
+        };
+        thawed.hangs = None;
+        let mut gathered = Vec::new();
+        for (connection, open) in self.connections.iter_mut().filter(|(_, open)| open.node == node) {
+            if !open.queue.is_empty() || matches!(open.waiting, Some(Waiting::Held(_))) {
+                open.held = true;
+                gathered.push((*connection, open.queue.len()));
+            }
+        }
+        self.settle();
+        gathered
+    }
+
+    /// A node that hung comes to a socket again. Of one that its client left at most so many requests are found whole.
+    pub fn serve(&mut self, now: Instant, connection: ConnectionId, requests_max: usize) {
+        self.tick(now);
+        let Some(open) = self.connections.get_mut(&connection) else {
+            return;
+        };
+        open.held = false;
+        if open.gone {
+            open.queue.truncate(requests_max);
+        }
+        match open.waiting.take() {
+            Some(Waiting::Held(answer)) => self.send(connection, answer),
+            None => self.next(connection),
+            waiting => open.waiting = waiting,
+        }
+        self.settle();
+    }
+
+    /// Others lead what a node leads, as the controller has it for a node that hangs for long.
+    pub fn depose_node(&mut self, node: i32) {
+        let live = self.live();
+        for partition in self.topics.partitions_mut().filter(|partition| partition.leader == Some(node)) {
+            let next = partition.in_sync(&live).into_iter().find(|other| *other != node);
+            if next.is_some() {
+                partition.lead(next);
+            }
+        }
         self.is_dirty = true;
         self.settle();
     }

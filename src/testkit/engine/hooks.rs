@@ -19,6 +19,9 @@ pub enum InterceptAction {
     AnswerAfter(ErrorCode),
     /// It is worked on later.
     Delay(Duration),
+    /// It is worked on, but a fetch reads nothing; the answer says that a quota was used up, and nothing more is read
+    /// of the connection for so long (KIP-219). Only of Produce and Fetch the answer says so.
+    Throttle(Duration),
 }
 
 /// Catches requests of one kind.

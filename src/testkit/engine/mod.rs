@@ -8,7 +8,7 @@
 //! its requests (B); offsets of a partition are dense but for what cleaning and raw appends leave out (C).
 //!
 //! Not played: replication between nodes (followers are always up to date, a log is lost with no node), authorizers,
-//! quotas, tiered storage, offsets within transactions (AddOffsetsToTxn, TxnOffsetCommit), KIP-848 groups, segments (a fetch never stops at a segment's end), retention by time or
+//! quotas by themselves (only what a test says is throttled), tiered storage, offsets within transactions (AddOffsetsToTxn, TxnOffsetCommit), KIP-848 groups, segments (a fetch never stops at a segment's end), retention by time or
 //! size.
 
 mod api;
@@ -68,6 +68,19 @@ struct Connection {
     node: i32,
     queue: VecDeque<Bytes>,
     waiting: Option<Waiting>,
+    /// The client is gone; what it sent lies in the socket still.
+    gone: bool,
+    /// Its node hung, and has not come to this socket again.
+    held: bool,
+}
+
+/// How a node hangs. It takes connections and what is sent on them, as its system does for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hang {
+    /// It works on nothing.
+    ReadsNothing,
+    /// It works on what comes, and its answers stay with it: of each connection on one request, then it waits.
+    AnswersNothing,
 }
 
 /// Why a connection's request has no answer yet.
@@ -78,6 +91,10 @@ enum Waiting {
     Group(Asked, Ticket),
     /// Held back by a test.
     Delay(Instant, Bytes),
+    /// The answer of a node that hangs.
+    Held(Answer),
+    /// Nothing is read until then: a quota was used up (KIP-219).
+    Muted(Instant),
 }
 
 #[derive(Debug)]
@@ -85,6 +102,7 @@ struct Node {
     host: String,
     port: u16,
     is_up: bool,
+    hangs: Option<Hang>,
     sessions: FetchSessions,
 }
 
@@ -132,7 +150,7 @@ impl Cluster {
             .map(|id| {
                 let slots = configs.number("max.incremental.fetch.session.cache.slots", 1000);
                 let sessions = FetchSessions::new(id, usize::try_from(slots).unwrap_or(0));
-                (id, Node { host: "127.0.0.1".to_owned(), port: 0, is_up: true, sessions })
+                (id, Node { host: "127.0.0.1".to_owned(), port: 0, is_up: true, hangs: None, sessions })
             })
             .collect();
         let groups = GroupCoordinator::new(group_settings(&configs), settings.version);
@@ -165,7 +183,8 @@ impl Cluster {
     pub fn handle_opened(&mut self, now: Instant, node: i32, connection: ConnectionId) {
         self.tick(now);
         if self.nodes.get(&node).is_some_and(|node| node.is_up) {
-            self.connections.insert(connection, Connection { node, queue: VecDeque::new(), waiting: None });
+            let open = Connection { node, queue: VecDeque::new(), waiting: None, gone: false, held: false };
+            self.connections.insert(connection, open);
         } else {
             self.effects.push_back(Effect::Close { connection });
         }
@@ -174,18 +193,40 @@ impl Cluster {
     /// A client closed its connection, or it broke.
     pub fn handle_closed(&mut self, now: Instant, connection: ConnectionId) {
         self.tick(now);
-        self.forget(connection);
+        if !self.linger(connection) {
+            self.forget(connection);
+        }
         self.settle();
+    }
+
+    /// Whether a closed connection's requests lie unread in its socket: they are worked on once the node reads again.
+    fn linger(&mut self, connection: ConnectionId) -> bool {
+        let Some(open) = self.connections.get_mut(&connection) else {
+            return false;
+        };
+        let hangs = self.nodes.get(&open.node).is_some_and(|node| node.hangs.is_some());
+        let unread = hangs || open.held || matches!(open.waiting, Some(Waiting::Muted(_)));
+        if open.queue.is_empty() || !unread {
+            return false;
+        }
+        open.gone = true;
+        match open.waiting.take() {
+            Some(Waiting::Muted(until)) => open.waiting = Some(Waiting::Muted(until)),
+            Some(Waiting::Group(_, ticket)) => {
+                self.tickets.remove(&ticket);
+                self.groups.forget(ticket);
+            }
+            _ => {}
+        }
+        true
     }
 
     /// A request frame without its length. Frames of a connection that is not open are dropped.
     pub fn handle_request(&mut self, now: Instant, connection: ConnectionId, frame: Bytes) {
         self.tick(now);
-        if let Some(open) = self.connections.get_mut(&connection) {
+        if let Some(open) = self.connections.get_mut(&connection).filter(|open| !open.gone) {
             open.queue.push_back(frame);
-            if open.waiting.is_none() {
-                self.ready.insert(connection);
-            }
+            self.enqueue(connection);
         }
         self.settle();
     }
@@ -214,8 +255,8 @@ impl Cluster {
         let waiting = self.connections.values().filter_map(|connection| match connection.waiting.as_ref()? {
             Waiting::Fetch(waiting) => Some(waiting.deadline),
             Waiting::Acks(waiting) => Some(waiting.deadline),
-            Waiting::Group(..) => None,
-            Waiting::Delay(until, _) => Some(*until),
+            Waiting::Group(..) | Waiting::Held(_) => None,
+            Waiting::Delay(until, _) | Waiting::Muted(until) => Some(*until),
         });
         waiting.chain(self.groups.poll_timeout()).chain(self.transactions.poll_timeout()).chain([self.next_sweep]).min()
     }
@@ -294,10 +335,20 @@ impl Cluster {
 
     /// The answer goes out; the connection's next request may begin.
     fn send(&mut self, connection: ConnectionId, answer: Answer) {
+        let node = self.connections.get(&connection).map(|open| open.node);
+        if node.and_then(|node| self.nodes.get(&node)).is_some_and(|node| node.hangs.is_some()) {
+            self.wait(connection, Waiting::Held(answer));
+            return;
+        }
+        let mute = answer.mute;
         match answer.into_frame() {
             Some(frame) => {
                 self.effects.push_back(Effect::Send { connection, frame });
-                self.next(connection);
+                if mute.is_zero() {
+                    self.next(connection);
+                } else {
+                    self.wait(connection, Waiting::Muted(self.clock.now + mute));
+                }
             }
             // A field that the asked version lacks: a fault of this program, seen as one of the broker's.
             None => self.close(connection),
@@ -307,9 +358,22 @@ impl Cluster {
     fn next(&mut self, connection: ConnectionId) {
         if let Some(open) = self.connections.get_mut(&connection) {
             open.waiting = None;
-            if !open.queue.is_empty() {
-                self.ready.insert(connection);
+            if open.gone && open.queue.is_empty() {
+                self.connections.remove(&connection);
+            } else {
+                self.enqueue(connection);
             }
+        }
+    }
+
+    /// The connection's next request may begin, if there is one and the node reads it.
+    fn enqueue(&mut self, connection: ConnectionId) {
+        let Some(open) = self.connections.get(&connection) else {
+            return;
+        };
+        let hangs = self.nodes.get(&open.node).is_some_and(|node| node.hangs == Some(Hang::ReadsNothing));
+        if open.waiting.is_none() && !open.queue.is_empty() && !open.held && !hangs {
+            self.ready.insert(connection);
         }
     }
 
@@ -348,8 +412,8 @@ impl Cluster {
             .filter(|(_, open)| match &open.waiting {
                 Some(Waiting::Fetch(waiting)) => waiting.deadline <= now,
                 Some(Waiting::Acks(waiting)) => waiting.deadline <= now,
-                Some(Waiting::Delay(until, _)) => *until <= now,
-                Some(Waiting::Group(..)) | None => false,
+                Some(Waiting::Delay(until, _) | Waiting::Muted(until)) => *until <= now,
+                Some(Waiting::Group(..) | Waiting::Held(_)) | None => false,
             })
             .map(|(connection, _)| *connection)
             .collect();
@@ -367,7 +431,8 @@ impl Cluster {
                     }
                 }
                 Some(Waiting::Delay(_, frame)) => self.work_on(connection, frame, false),
-                Some(Waiting::Group(..)) | None => {}
+                Some(Waiting::Muted(_)) => self.next(connection),
+                Some(Waiting::Group(..) | Waiting::Held(_)) | None => {}
             }
         }
     }

@@ -91,6 +91,11 @@ impl FetchSessions {
         self.sessions.clear();
     }
 
+    /// One is not made after all.
+    pub(super) fn remove(&mut self, id: i32) {
+        self.sessions.remove(&id);
+    }
+
     /// What has to be read, in order.
     pub(super) fn open(&mut self, now: Instant, opening: Opening) -> Result<(Context, Vec<Wanted>), ErrorCode> {
         let Opening { session_id, session_epoch, uses_ids, listed, forgotten } = opening;

@@ -51,6 +51,9 @@ impl Cluster {
             Some(Err(code)) => return Outcome::Answer(asked.answer(&FetchResponse::default().with_error_code(code.0))),
             None => return Outcome::Hangup,
         };
+        if !asked.throttle.is_zero() {
+            return Outcome::Answer(self.throttled_fetch(asked, context));
+        }
         let cap = usize::try_from(self.configs.number("fetch.max.bytes", 57_671_680)).unwrap_or(0);
         let bytes_max = usize::try_from(request.max_bytes).unwrap_or(0).min(cap);
         let limits = Limits {
@@ -69,6 +72,22 @@ impl Cluster {
             Ok(answer) => Outcome::Answer(answer),
             Err(waiting) => Outcome::WaitFetch(waiting),
         }
+    }
+
+    /// A reader over its quota gets nothing, and a session it asked for is not made.
+    fn throttled_fetch(&mut self, asked: &Asked, context: Context) -> Answer {
+        let session_id = match context {
+            Context::Sessionless => 0,
+            Context::Incremental(id) => id,
+            Context::Full(id) => {
+                if let Some(node) = self.nodes.get_mut(&asked.node) {
+                    node.sessions.remove(id);
+                }
+                0
+            }
+        };
+        let response = FetchResponse::default().with_session_id(session_id);
+        asked.answer(&response.with_throttle_time_ms(asked.throttle_ms()))
     }
 
     fn opening(&self, asked: &Asked, request: &FetchRequest) -> Opening {

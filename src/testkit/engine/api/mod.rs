@@ -10,6 +10,8 @@ mod offsets;
 mod produce;
 mod txn;
 
+use std::time::Duration;
+
 use bytes::{BufMut, Bytes, BytesMut};
 use kafka_protocol::messages::{ApiKey, ApiVersionsResponse, ResponseHeader, api_versions_response::ApiVersion};
 use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, StrBytes};
@@ -32,20 +34,31 @@ pub(super) struct Asked {
     pub(super) client_id: Option<String>,
     /// Groups of the request that another node coordinates.
     pub(super) foreign: Vec<StrBytes>,
+    /// The client is told to wait so long, and is made to.
+    pub(super) throttle: Duration,
 }
 
 /// An encoded answer.
 #[derive(Debug)]
-pub(super) struct Answer(Option<Bytes>);
+pub(super) struct Answer {
+    frame: Option<Bytes>,
+    /// Nothing more is read of the connection for so long.
+    pub(super) mute: Duration,
+}
 
 impl Answer {
     /// `None` if it cannot be written in the version that was asked for.
     pub(super) fn into_frame(self) -> Option<Bytes> {
-        self.0
+        self.frame
     }
 }
 
 impl Asked {
+    /// As answers say it.
+    fn throttle_ms(&self) -> i32 {
+        i32::try_from(self.throttle.as_millis()).unwrap_or(i32::MAX)
+    }
+
     /// Encodes the answer with its header and length.
     pub(super) fn answer<R: Encodable + HeaderVersion>(&self, response: &R) -> Answer {
         self.answer_in(self.version, response)
@@ -58,16 +71,16 @@ impl Asked {
         if header.encode(&mut frame, R::header_version(version)).is_err()
             || response.encode(&mut frame, version).is_err()
         {
-            return Answer(None);
+            return Answer { frame: None, mute: Duration::ZERO };
         }
         let length = frame.len().saturating_sub(size_of::<i32>());
         let Ok(length) = i32::try_from(length) else {
-            return Answer(None);
+            return Answer { frame: None, mute: Duration::ZERO };
         };
         if let Some(prefix) = frame.first_chunk_mut() {
             *prefix = length.to_be_bytes();
         }
-        Answer(Some(frame.freeze()))
+        Answer { frame: Some(frame.freeze()), mute: self.throttle }
     }
 }
 
@@ -98,7 +111,16 @@ impl Cluster {
             return Outcome::Hangup;
         };
         let RequestHead { api, version, correlation_id, client_id } = head;
-        let asked = Asked { node, connection, api, version, correlation_id, client_id, foreign: Vec::new() };
+        let mut asked = Asked {
+            node,
+            connection,
+            api,
+            version,
+            correlation_id,
+            client_id,
+            foreign: Vec::new(),
+            throttle: Duration::ZERO,
+        };
         let action = if may_intercept {
             self.intercepts.iter_mut().find_map(|intercept| intercept.meets(api, node))
         } else {
@@ -118,6 +140,10 @@ impl Cluster {
             }
             Some(InterceptAction::Delay(duration)) => Outcome::Delay(self.clock.now + duration, frame),
             Some(InterceptAction::Answer(code)) => errors::answer(&asked, body, code),
+            Some(InterceptAction::Throttle(duration)) => {
+                asked.throttle = duration;
+                self.route(&asked, body)
+            }
         }
     }
 

@@ -57,7 +57,7 @@ impl Cluster {
             None
         };
         let transactional_id = request.transactional_id.as_ref().map(|id| id.as_str().to_owned());
-        let mut response = ProduceResponse::default();
+        let mut response = ProduceResponse::default().with_throttle_time_ms(asked.throttle_ms());
         let mut needed = Vec::new();
         let mut failed = false;
         for (entry, batch) in entries.into_iter().zip(batches) {

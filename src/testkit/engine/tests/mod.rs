@@ -2,6 +2,7 @@
 
 mod codecs;
 mod fetching;
+mod hanging;
 mod kit;
 mod producing;
 mod topics;
