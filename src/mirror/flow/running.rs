@@ -394,7 +394,7 @@ impl<'a> Running<'a> {
             }
             let is_gone = self.gone.contains(&topic.target) && remotes.topic_id(&topic.target).is_none();
             let reason = topic.refused.clone().map(|why| StopReason::TwoWriters { why }).or(trouble);
-            let reason = reason.or(is_gone.then_some(StopReason::TargetGone));
+            let reason = reason.or_else(|| is_gone.then_some(StopReason::TargetGone));
             let fresh_identity = identity(IdentityOf {
                 source_cluster: &self.flow.source_cluster_id,
                 target_cluster: &self.flow.target_cluster_id,
