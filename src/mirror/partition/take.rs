@@ -43,10 +43,13 @@ pub struct Fetched {
     pub hold: Option<FrameHold>,
 }
 
+/// Is given a batch's target, ticket and header, and the batch.
+type Send<'a> = dyn FnMut(&TopicPartition, Ticket, &[u8; HEADER_LEN], FrameSlice<'_>) + 'a;
+
 /// Takes what may be sent at once.
 struct Sender<'a> {
     wall_ms: i64,
-    send: &'a mut dyn FnMut(&TopicPartition, Ticket, &[u8; HEADER_LEN], FrameSlice<'_>),
+    send: &'a mut Send<'a>,
 }
 
 /// What the walk does after a batch.
@@ -64,12 +67,12 @@ impl PartitionMachine {
 
     /// As [`Self::handle_fetched`]; a batch that may be sent is, while it is in the cache, before the next one is looked
     /// at. `wall_ms` and `send` are those of [`Self::send_next`].
-    pub fn handle_fetched_and_send(
+    pub fn handle_fetched_and_send<'a>(
         &mut self,
         now: Instant,
         fetched: Fetched,
         wall_ms: i64,
-        send: &mut dyn FnMut(&TopicPartition, Ticket, &[u8; HEADER_LEN], FrameSlice<'_>),
+        send: &'a mut Send<'a>,
     ) {
         self.walk_fetched(now, fetched, Some(Sender { wall_ms, send }));
     }
