@@ -114,11 +114,11 @@ fn path(shape: &Shape3, prepared: Prepared) -> u64 {
             sum = sum.wrapping_add(look(machine, now));
         }
         for _ in 0..shape.batches {
-            let mut writer = ProduceWriter::new(PRODUCE_VERSION, room);
+            let mut writer = ProduceWriter::new(PRODUCE_VERSION, room, machines.len());
             let mut tickets = Vec::new();
             for machine in &mut machines {
                 let outbound = machine.take_batch(WALL_MS).expect("it was fetched");
-                writer.push(&machine.spec().target, &outbound.head, outbound.batch);
+                writer.push(&machine.spec().target, &outbound.head, (&outbound.batch).into());
                 tickets.push(outbound.ticket);
                 sum = sum.wrapping_add(look(machine, now));
             }

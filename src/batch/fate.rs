@@ -49,7 +49,7 @@ impl AbortFilter {
     }
 
     /// Says what the next batch is.
-    pub fn judge(&mut self, batch: &Batch) -> Fate {
+    pub fn judge<B: AsRef<[u8]>>(&mut self, batch: &Batch<B>) -> Fate {
         let header = &batch.header;
         let producer_id = header.producer_id;
         if producer_id >= 0 {

@@ -34,4 +34,4 @@ pub use header::{BatchHeader, Codec, HEADER_LEN};
 pub use recode::{RecodeError, recoded};
 pub use records::{Record, RecordError, RecordHeader, Records, records};
 pub use seal::{ProducerIdentity, SealRefused, seal, stamped_crc};
-pub use walk::{Batch, ControlType, CrcMismatch, Entry, Walk, WalkError, WalkFault, walk};
+pub use walk::{Batch, ControlType, CrcMismatch, Entry, Slices, Walk, WalkError, WalkFault, walk, walk_slices};

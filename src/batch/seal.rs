@@ -47,7 +47,11 @@ pub enum SealRefused {
 ///
 /// # Errors
 /// [`SealRefused`] for a control batch and for one that compaction emptied or thinned.
-pub fn seal(batch: &Batch, identity: ProducerIdentity, base_sequence: i32) -> Result<[u8; HEADER_LEN], SealRefused> {
+pub fn seal<B: AsRef<[u8]>>(
+    batch: &Batch<B>,
+    identity: ProducerIdentity,
+    base_sequence: i32,
+) -> Result<[u8; HEADER_LEN], SealRefused> {
     let old = batch.header;
     let base_offset = old.base_offset;
     if is_control(&old) {
@@ -66,9 +70,12 @@ pub fn seal(batch: &Batch, identity: ProducerIdentity, base_sequence: i32) -> Re
         base_sequence,
         ..old
     };
-    let payload_len = batch.bytes.len().saturating_sub(HEADER_LEN);
+    let bytes = batch.bytes.as_ref();
+    let payload_len = bytes.len().saturating_sub(HEADER_LEN);
     let mut head = new.to_bytes();
-    let crc = derive(old.crc, &covered(&old.to_bytes()), &covered(&head), payload_len);
+    // The whole batch is there, so its header is.
+    let before = bytes.first_chunk().map_or([0; 40], covered);
+    let crc = derive(old.crc, &before, &covered(&head), payload_len);
     set_crc(&mut head, crc);
     Ok(head)
 }

@@ -10,20 +10,20 @@ use super::crc::crc32c;
 use super::header::{BatchHeader, Codec, HEADER_LEN, LENGTH_OVERHEAD, take};
 use super::varint::{take_int, take_long};
 
-/// One batch of format 2.
+/// One batch of format 2, whose bytes are counted or only looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Batch {
+pub struct Batch<B = Bytes> {
     /// The header's fields.
     pub header: BatchHeader,
     /// The whole batch, header included: a slice of the frame it came in.
-    pub bytes: Bytes,
+    pub bytes: B,
 }
 
 /// What a partition's records consist of.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Entry {
+pub enum Entry<B = Bytes> {
     /// A batch of format 2.
-    Batch(Batch),
+    Batch(Batch<B>),
     /// An entry of format 0 or 1, written by a broker before 0.11.
     Legacy {
         /// Offset of the entry; of its last record if the entry is compressed.
@@ -31,8 +31,20 @@ pub enum Entry {
         /// 0 or 1.
         magic: i8,
         /// The whole entry, offset and size fields included: a slice of the frame it came in.
-        bytes: Bytes,
+        bytes: B,
     },
+}
+
+impl Entry<&[u8]> {
+    /// The same, counting a reference to `frame`, which it is a slice of.
+    fn counted(self, frame: &Bytes) -> Entry {
+        match self {
+            Self::Batch(Batch { header, bytes }) => Entry::Batch(Batch { header, bytes: frame.slice_ref(bytes) }),
+            Self::Legacy { base_offset, magic, bytes } => {
+                Entry::Legacy { base_offset, magic, bytes: frame.slice_ref(bytes) }
+            }
+        }
+    }
 }
 
 /// Bytes that are no record batch: damaged at the source or on the way. The walk ends.
@@ -107,6 +119,11 @@ pub fn walk(records: Bytes) -> Walk {
     Walk { records, at: 0, ended: false }
 }
 
+/// As [`walk`], over bytes that are only looked at: counting references costs as much as the rest of a small batch.
+pub fn walk_slices(records: &[u8]) -> Slices<'_> {
+    Slices { records, at: 0, ended: false }
+}
+
 /// The iterator that [`walk`] returns. It ends at a cut-off last entry and after an error.
 #[derive(Debug, Clone)]
 pub struct Walk {
@@ -120,40 +137,56 @@ impl Walk {
     pub fn cut_off(&self) -> usize {
         self.records.len().saturating_sub(self.at)
     }
+}
 
-    fn step(&mut self) -> Result<Option<Entry>, WalkError> {
-        let rest = self.records.get(self.at..).unwrap_or_default();
-        // Offset, length and magic have to be there before anything can be said.
-        let Some((base_offset, length, magic)) = prefix(rest) else {
-            return Ok(None);
-        };
-        let at = self.at;
-        let fault = |fault| WalkError { base_offset, at, fault };
-        let length_min = match magic {
-            0 => LEGACY_0_MIN,
-            1 => LEGACY_1_MIN,
-            2 => HEADER_LEN.saturating_sub(LENGTH_OVERHEAD),
-            _ => return Err(fault(WalkFault::Magic(magic))),
-        };
-        let body = usize::try_from(length).map_err(|_| fault(WalkFault::Length(length)))?;
-        if body < length_min {
-            return Err(fault(WalkFault::Length(length)));
-        }
-        let size = body.saturating_add(LENGTH_OVERHEAD);
-        let Some(entry) = rest.get(..size) else {
-            return Ok(None);
-        };
-        let entry = match BatchHeader::parse(entry) {
-            Some(header) if magic == 2 => {
-                let batch = Batch { header, bytes: self.records.slice_ref(entry) };
-                batch.check().map_err(fault)?;
-                Entry::Batch(batch)
-            }
-            _ => Entry::Legacy { base_offset, magic, bytes: self.records.slice_ref(entry) },
-        };
-        self.at = at.saturating_add(size);
-        Ok(Some(entry))
+/// The iterator that [`walk_slices`] returns. It ends as [`Walk`] does.
+#[derive(Debug, Clone)]
+pub struct Slices<'a> {
+    records: &'a [u8],
+    at: usize,
+    ended: bool,
+}
+
+impl Slices<'_> {
+    /// As [`Walk::cut_off`].
+    pub fn cut_off(&self) -> usize {
+        self.records.len().saturating_sub(self.at)
     }
+}
+
+/// The entry at `at`, which moves behind it; `None` if it is cut off.
+#[inline]
+fn step<'a>(records: &'a [u8], at: &mut usize) -> Result<Option<Entry<&'a [u8]>>, WalkError> {
+    let rest = records.get(*at..).unwrap_or_default();
+    // Offset, length and magic have to be there before anything can be said.
+    let Some((base_offset, length, magic)) = prefix(rest) else {
+        return Ok(None);
+    };
+    let fault = |fault| WalkError { base_offset, at: *at, fault };
+    let length_min = match magic {
+        0 => LEGACY_0_MIN,
+        1 => LEGACY_1_MIN,
+        2 => HEADER_LEN.saturating_sub(LENGTH_OVERHEAD),
+        _ => return Err(fault(WalkFault::Magic(magic))),
+    };
+    let body = usize::try_from(length).map_err(|_| fault(WalkFault::Length(length)))?;
+    if body < length_min {
+        return Err(fault(WalkFault::Length(length)));
+    }
+    let size = body.saturating_add(LENGTH_OVERHEAD);
+    let Some(bytes) = rest.get(..size) else {
+        return Ok(None);
+    };
+    let entry = match BatchHeader::parse(bytes) {
+        Some(header) if magic == 2 => {
+            let batch = Batch { header, bytes };
+            batch.check().map_err(fault)?;
+            Entry::Batch(batch)
+        }
+        _ => Entry::Legacy { base_offset, magic, bytes },
+    };
+    *at = at.saturating_add(size);
+    Ok(Some(entry))
 }
 
 /// CRC, magic, attributes, key and value lengths: what follows the size field of an empty message of format 0.
@@ -175,15 +208,31 @@ impl Iterator for Walk {
         if self.ended {
             return None;
         }
-        let step = self.step().transpose();
+        let step = step(&self.records, &mut self.at).transpose();
         self.ended = !matches!(step, Some(Ok(_)));
-        step
+        step.map(|step| step.map(|entry| entry.counted(&self.records)))
     }
 }
 
 impl std::iter::FusedIterator for Walk {}
 
-impl Batch {
+impl<'a> Iterator for Slices<'a> {
+    type Item = Result<Entry<&'a [u8]>, WalkError>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
+        let step = step(self.records, &mut self.at).transpose();
+        self.ended = !matches!(step, Some(Ok(_)));
+        step
+    }
+}
+
+impl std::iter::FusedIterator for Slices<'_> {}
+
+impl<B: AsRef<[u8]>> Batch<B> {
     fn check(&self) -> Result<(), WalkFault> {
         let header = &self.header;
         if header.records_count < 0 {
@@ -201,7 +250,7 @@ impl Batch {
 
     /// Bytes after the header: the records, or one compressed stream of them.
     pub fn payload(&self) -> &[u8] {
-        self.bytes.get(HEADER_LEN..).unwrap_or_default()
+        self.bytes.as_ref().get(HEADER_LEN..).unwrap_or_default()
     }
 
     /// Compares the CRC with the bytes, in one pass over them.
@@ -209,7 +258,7 @@ impl Batch {
     /// # Errors
     /// [`CrcMismatch`].
     pub fn verify_crc(&self) -> Result<(), CrcMismatch> {
-        let computed = crc32c(self.bytes.get(COVERED_FROM..).unwrap_or_default());
+        let computed = crc32c(self.bytes.as_ref().get(COVERED_FROM..).unwrap_or_default());
         if computed == self.header.crc {
             return Ok(());
         }

@@ -88,6 +88,13 @@ pub enum Fault {
 /// count that could fit is not taken at its word; above this the vector grows with what is really there.
 pub(crate) const RESERVE_MAX: usize = 4096;
 
+/// The next `N` bytes of `rest`, which moves past them.
+pub(crate) fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (head, tail) = rest.split_first_chunk::<N>()?;
+    *rest = tail;
+    Some(*head)
+}
+
 /// Reads one response body front to back.
 #[derive(Debug, Clone)]
 pub struct Reader {
@@ -173,6 +180,13 @@ impl Reader {
         let range = self.advance(N)?;
         let bytes = self.body.get(range).and_then(|bytes| bytes.first_chunk::<N>());
         bytes.copied().ok_or_else(|| self.fault(Fault::Truncated { needed: N, remaining: 0 }))
+    }
+
+    /// The next `N` bytes, passed over if `read` takes them.
+    pub(crate) fn take_if<const N: usize, T>(&mut self, read: impl FnOnce(&[u8; N]) -> Option<T>) -> Option<T> {
+        let taken = self.body.get(self.at..self.end)?.first_chunk::<N>().and_then(read)?;
+        self.at = self.at.saturating_add(N);
+        Some(taken)
     }
 
     /// Passes over `length` bytes.

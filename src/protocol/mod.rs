@@ -36,6 +36,6 @@ pub use frame::{FrameError, frame_length, split_response};
 pub use guard::{decode_request, decode_response};
 pub use ids::{BrokerId, GroupId, LeaderEpoch, ParseTopicIdError, PartitionId, TopicId, TopicName, TopicPartition};
 pub use partition_map::{NumberHasher, PartitionMap};
-pub use produce_writer::{ProduceWriter, SEALED_HEAD_LEN};
+pub use produce_writer::{FrameSlice, ProduceWriter, SEALED_HEAD_LEN};
 pub use request::{EncodeError, encode_request};
 pub use request_header::{RequestHead, split_request};

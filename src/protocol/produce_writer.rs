@@ -31,6 +31,45 @@ const ACKS_ALL: i16 = -1;
 const FRONT_CAPACITY: usize = 256;
 const FRONT_CAPACITY_PER_CUT: usize = 80;
 
+/// A batch in the frame it came in.
+#[derive(Debug, Clone, Copy)]
+pub struct FrameSlice<'a> {
+    frame: &'a Bytes,
+    bytes: &'a [u8],
+}
+
+impl<'a> FrameSlice<'a> {
+    /// `bytes` are part of `frame`.
+    #[must_use]
+    pub fn new(frame: &'a Bytes, bytes: &'a [u8]) -> Self {
+        Self { frame, bytes }
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether there is nothing in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The same, counted as a reference to the frame.
+    #[must_use]
+    pub fn to_bytes(self) -> Bytes {
+        self.frame.slice_ref(self.bytes)
+    }
+}
+
+impl<'a> From<&'a Bytes> for FrameSlice<'a> {
+    fn from(bytes: &'a Bytes) -> Self {
+        Self { frame: bytes, bytes }
+    }
+}
+
 /// A batch kept by reference, and where in the written bytes it belongs.
 #[derive(Debug)]
 struct Cut {
@@ -64,22 +103,22 @@ impl ProduceWriter {
     /// Topics go by name: a re-created target topic then shows as an unexpected base offset, which is checked anyway.
     pub const VERSION_MAX: i16 = 12;
 
-    /// An empty request in `version`, with room for `capacity` bytes of what is copied.
+    /// An empty request in `version`, with room for `capacity` bytes of what is copied and so many `batches`.
     #[must_use]
-    pub fn new(version: i16, capacity: usize) -> Self {
+    pub fn new(version: i16, capacity: usize, batches: usize) -> Self {
         Self {
             version,
             body: BytesMut::with_capacity(capacity),
             cuts: Vec::new(),
             runs: Vec::new(),
-            starts: Vec::new(),
+            starts: Vec::with_capacity(batches),
             batch_bytes: 0,
         }
     }
 
     /// Adds a partition's batch, which goes out with `head` as its header. A partition must be added at most once: the
     /// broker would keep only the last (`batch-forwarding.md` 0.1).
-    pub fn push(&mut self, partition: &TopicPartition, head: &[u8; SEALED_HEAD_LEN], batch: Bytes) {
+    pub fn push(&mut self, partition: &TopicPartition, head: &[u8; SEALED_HEAD_LEN], batch: FrameSlice<'_>) {
         let from = self.body.len();
         match self.runs.last_mut() {
             Some(run) if run.topic == partition.topic => run.partitions += 1,
@@ -88,13 +127,14 @@ impl ProduceWriter {
         self.starts.push(from);
         self.batch_bytes = self.batch_bytes.saturating_add(batch.len());
         let flexible = self.is_flexible();
+        let payload = batch.bytes.get(SEALED_HEAD_LEN..).unwrap_or_default();
         self.body.put_i32(partition.partition.0);
         put_length(&mut self.body, flexible, batch.len());
         self.body.extend_from_slice(head);
         if batch.len() < COPY_BELOW {
-            self.body.extend_from_slice(batch.get(SEALED_HEAD_LEN..).unwrap_or_default());
+            self.body.extend_from_slice(payload);
         } else {
-            self.cuts.push(Cut { at: self.body.len(), payload: batch.slice(SEALED_HEAD_LEN..) });
+            self.cuts.push(Cut { at: self.body.len(), payload: batch.frame.slice_ref(payload) });
         }
         put_no_tags(&mut self.body, flexible);
     }
@@ -113,7 +153,7 @@ impl ProduceWriter {
 
     /// Takes out the partitions for which `keep`, asked in the order in which they were added, says no.
     pub fn retain(&mut self, mut keep: impl FnMut() -> bool) {
-        let old = std::mem::replace(self, Self::new(self.version, self.body.len()));
+        let old = std::mem::replace(self, Self::new(self.version, self.body.len(), self.starts.len()));
         let mut body = old.body;
         let mut cuts = old.cuts.into_iter().peekable();
         let mut ends = old.starts.iter().skip(1).copied().chain([body.len()]);

@@ -198,7 +198,7 @@ impl PartitionMachine {
             if producer_epoch == self.identity.producer_epoch
                 && i64::from(sequence::distance(base.next_sequence, sequence::advance(last_sequence, 1))) == landed);
         if only_us {
-            if self.pipeline.in_flight().len() > 0 && self.adopt_in_flight(landed) {
+            if self.pipeline.sent() > 0 && self.adopt_in_flight(landed) {
                 return;
             }
             // More than is in flight, or other batches: requests of an earlier incarnation landed late. The source
@@ -305,7 +305,7 @@ impl PartitionMachine {
             return;
         }
         let shape = self.settings.shape;
-        let fits = tail.len() <= self.pipeline.in_flight().len()
+        let fits = tail.len() <= self.pipeline.sent()
             && tail
                 .iter()
                 .zip(self.pipeline.in_flight())

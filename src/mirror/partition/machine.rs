@@ -351,6 +351,12 @@ impl PartitionMachine {
         matches!(self.phase, Phase::Copying)
     }
 
+    /// The source's topic has no id.
+    #[must_use]
+    pub fn is_nameless(&self) -> bool {
+        self.nameless
+    }
+
     /// A batch was acknowledged since the last look-up.
     #[must_use]
     pub fn is_confirmed(&self) -> bool {
@@ -395,13 +401,18 @@ impl PartitionMachine {
             ^ u64::from(self.is_copying())
             ^ self.progress.bytes_out
             ^ self.progress.batches
+            ^ u64::from(self.spec.target.partition.0.cast_unsigned())
     }
 
-    /// As [`Self::warm`], for the batch that is acknowledged next.
+    /// As [`Self::warm`], for the batches in flight, which are acknowledged next.
     #[must_use]
     pub fn warm_in_flight(&self) -> u64 {
-        let first = self.pipeline.in_flight().next();
-        first.map_or(0, |batch| batch.before.target_next.cast_unsigned() ^ batch.bytes as u64)
+        self.pipeline.in_flight().fold(0, |sum, batch| {
+            sum ^ batch.ticket.0
+                ^ batch.before.target_next.cast_unsigned()
+                ^ batch.bytes as u64
+                ^ u64::from(batch.settled)
+        })
     }
 
     /// What to show.

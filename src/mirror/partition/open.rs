@@ -10,10 +10,10 @@ use tokio::time::Instant;
 use super::{
     machine::{PartitionMachine, Phase},
     matching::Expected,
-    pipeline::{Outgoing, Way},
+    pipeline::Way,
     state::StopReason,
     take::Next,
-    types::{OpenReason, Ticket},
+    types::OpenReason,
 };
 use crate::{
     batch::{
@@ -162,22 +162,19 @@ impl PartitionMachine {
         self.prepared = after;
         self.taken_epoch = leader_epoch;
         self.queue_bytes += bytes;
-        self.pipeline.push(Outgoing {
-            ticket: Ticket(0),
-            source_base: encoded.first_offset,
-            before,
-            after,
-            gaps: encoded.gaps,
-            hold: hold.map(|hold| hold.of_copy(bytes)),
-            bytes,
-            max_timestamp: encoded.max_timestamp,
-            records: encoded.records,
-            leader_epoch,
-            way: Way::Opened(reason),
-            settled: false,
-            head: encoded.head,
-            batch: encoded.bytes,
-        });
+        let place = self.pipeline.add();
+        place.source_base = encoded.first_offset;
+        place.before = before;
+        place.after = after;
+        place.gaps = encoded.gaps;
+        place.hold = hold.map(|hold| hold.of_copy(bytes));
+        place.bytes = bytes;
+        place.max_timestamp = encoded.max_timestamp;
+        place.records = encoded.records;
+        place.leader_epoch = leader_epoch;
+        place.way = Way::Opened(reason);
+        place.head = encoded.head;
+        place.batch = encoded.bytes;
         Next::Go
     }
 

@@ -2,8 +2,6 @@
 //!
 //! A batch stays where it was put until it is acknowledged; being sent moves a mark only.
 
-use std::collections::VecDeque;
-
 use bytes::Bytes;
 
 use super::types::{OpenReason, Ticket};
@@ -12,6 +10,9 @@ use crate::{
     mirror::{anchor::Position, budget::FrameHold},
     protocol::LeaderEpoch,
 };
+
+/// Places at first; a partition of small batches has about so many in flight.
+const PLACES_MIN: usize = 4;
 
 /// How a batch goes out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,80 +50,166 @@ pub(super) struct Outgoing {
     pub(super) batch: Bytes,
 }
 
+const NOWHERE: Position = Position { source_next: 0, target_next: 0, next_sequence: 0 };
+
 impl Outgoing {
+    /// What an unused place holds.
+    const NONE: Self = Self {
+        ticket: Ticket(0),
+        source_base: 0,
+        before: NOWHERE,
+        after: NOWHERE,
+        gaps: Vec::new(),
+        hold: None,
+        bytes: 0,
+        max_timestamp: 0,
+        records: 0,
+        leader_epoch: LeaderEpoch::NONE,
+        way: Way::Sealed,
+        settled: false,
+        head: [0; HEADER_LEN],
+        batch: Bytes::new(),
+    };
+
     pub(super) fn settle(&mut self) {
         self.settled = true;
         self.hold = None;
     }
+
+    /// Lets go of what it holds; its place is used again.
+    fn release(&mut self) {
+        self.gaps = Vec::new();
+        self.hold = None;
+        self.batch = Bytes::new();
+    }
 }
 
-/// See the module's text.
+/// See the module's text. A ring whose places are filled and read where they are: an entry is larger than what is to be
+/// done with a small batch, and moving it in and out cost more than the rest of an acknowledgement.
 #[derive(Debug, Default)]
 pub(super) struct Pipeline {
-    all: VecDeque<Outgoing>,
+    /// Their number is a power of two, or there are none.
+    places: Vec<Outgoing>,
+    /// Place of the oldest one.
+    first: usize,
+    /// How many there are, and how many of them, the oldest, are in flight.
+    all: usize,
     sent: usize,
 }
 
 impl Pipeline {
-    /// Adds a batch that waits.
-    pub(super) fn push(&mut self, batch: Outgoing) {
-        if self.all.is_empty() {
+    /// Adds a batch that waits: what is returned is to be filled, all of it but the ticket. It holds nothing, and is not
+    /// settled.
+    pub(super) fn add(&mut self) -> &mut Outgoing {
+        if self.all == 0 {
             // Begins at the front of its memory again, which is in the cache: it would otherwise wander through all of it.
-            self.all.clear();
+            self.first = 0;
         }
-        self.all.push_back(batch);
+        if self.all == self.places.len() {
+            // What stood before the first one comes behind the last one, and the new places behind that.
+            self.places.rotate_left(self.first);
+            self.first = 0;
+            let room = (self.all * 2).max(PLACES_MIN);
+            self.places.resize_with(room, || Outgoing::NONE);
+        }
+        let at = self.place(self.all);
+        self.all += 1;
+        let place = self.places.get_mut(at).expect("a number modulo their count");
+        place.settled = false;
+        place
+    }
+
+    fn place(&self, number: usize) -> usize {
+        (self.first + number) & (self.places.len().wrapping_sub(1))
+    }
+
+    fn get(&self, number: usize) -> Option<&Outgoing> {
+        if number < self.all { self.places.get(self.place(number)) } else { None }
+    }
+
+    fn get_mut(&mut self, number: usize) -> Option<&mut Outgoing> {
+        let at = self.place(number);
+        if number < self.all { self.places.get_mut(at) } else { None }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.all.is_empty()
+        self.all == 0
     }
 
     /// The newest of all.
     pub(super) fn last_mut(&mut self) -> Option<&mut Outgoing> {
-        self.all.back_mut()
+        self.get_mut(self.all.checked_sub(1)?)
     }
 
     /// How many wait.
     pub(super) fn waiting(&self) -> usize {
-        self.all.len() - self.sent
+        self.all - self.sent
     }
 
     /// The oldest one that waits.
     pub(super) fn next(&self) -> Option<&Outgoing> {
-        self.all.get(self.sent)
+        self.get(self.sent)
     }
 
     /// Marks the oldest one that waits as sent.
     pub(super) fn send(&mut self) -> Option<&mut Outgoing> {
-        let next = self.all.get_mut(self.sent)?;
+        if self.sent == self.all {
+            return None;
+        }
         self.sent += 1;
-        Some(next)
+        self.get_mut(self.sent - 1)
     }
 
     /// Forgets those that wait.
     pub(super) fn drop_waiting(&mut self) {
-        self.all.truncate(self.sent);
+        for number in self.sent..self.all {
+            if let Some(batch) = self.get_mut(number) {
+                batch.release();
+            }
+        }
+        self.all = self.sent;
+    }
+
+    /// How many are in flight.
+    pub(super) fn sent(&self) -> usize {
+        self.sent
     }
 
     /// Those in flight, oldest first.
-    pub(super) fn in_flight(&self) -> std::collections::vec_deque::Iter<'_, Outgoing> {
-        self.all.range(..self.sent)
+    pub(super) fn in_flight(&self) -> impl DoubleEndedIterator<Item = &Outgoing> {
+        (0..self.sent).filter_map(|number| self.get(number))
     }
 
-    pub(super) fn in_flight_mut(&mut self) -> std::collections::vec_deque::IterMut<'_, Outgoing> {
-        self.all.range_mut(..self.sent)
+    pub(super) fn in_flight_mut(&mut self) -> impl Iterator<Item = &mut Outgoing> {
+        let first = self.first.min(self.places.len());
+        let (behind, from) = self.places.split_at_mut(first);
+        from.iter_mut().chain(behind).take(self.sent)
+    }
+
+    pub(super) fn newest_in_flight(&self) -> Option<&Outgoing> {
+        self.get(self.sent.checked_sub(1)?)
+    }
+
+    /// The oldest one in flight, to take from it what is needed before [`Self::forget_first`].
+    pub(super) fn first_in_flight_mut(&mut self) -> Option<&mut Outgoing> {
+        if self.sent == 0 { None } else { self.get_mut(0) }
     }
 
     /// Takes out the oldest one in flight.
-    pub(super) fn pop_in_flight(&mut self) -> Option<Outgoing> {
-        self.sent = self.sent.checked_sub(1)?;
-        self.all.pop_front()
+    pub(super) fn forget_first(&mut self) {
+        if let Some(first) = self.first_in_flight_mut() {
+            first.release();
+            self.first = self.place(1);
+            self.sent -= 1;
+            self.all -= 1;
+        }
     }
 
     /// Forgets those in flight.
     pub(super) fn drop_in_flight(&mut self) {
-        self.all.drain(..self.sent);
-        self.sent = 0;
+        while self.sent > 0 {
+            self.forget_first();
+        }
     }
 }
 
@@ -130,42 +217,70 @@ impl Pipeline {
 mod tests {
     use super::*;
 
-    fn batch(number: i64) -> Outgoing {
-        let position = Position { source_next: number, target_next: number, next_sequence: 0 };
-        Outgoing {
-            ticket: Ticket(0),
-            source_base: number,
-            before: position,
-            after: position,
-            gaps: Vec::new(),
-            hold: None,
-            bytes: 0,
-            max_timestamp: 0,
-            records: 1,
-            leader_epoch: LeaderEpoch::NONE,
-            way: Way::Sealed,
-            settled: false,
-            head: [0; HEADER_LEN],
-            batch: Bytes::new(),
-        }
+    fn add(pipeline: &mut Pipeline, number: i64) {
+        pipeline.add().source_base = number;
+    }
+
+    fn waiting(pipeline: &mut Pipeline) -> Vec<i64> {
+        std::iter::from_fn(|| pipeline.send().map(|batch| batch.source_base)).collect()
     }
 
     #[test]
     fn batches_keep_their_order_on_both_sides_of_the_mark() {
         let mut pipeline = Pipeline::default();
-        (0..5).for_each(|number| pipeline.push(batch(number)));
+        (0..5).for_each(|number| add(&mut pipeline, number));
         assert_eq!(pipeline.send().map(|batch| batch.source_base), Some(0));
         assert_eq!(pipeline.send().map(|batch| batch.source_base), Some(1));
         assert_eq!((pipeline.waiting(), pipeline.next().map(|batch| batch.source_base)), (3, Some(2)));
-        assert_eq!(pipeline.pop_in_flight().map(|batch| batch.source_base), Some(0));
+        assert_eq!(pipeline.first_in_flight_mut().map(|batch| batch.source_base), Some(0));
+        pipeline.forget_first();
         let in_flight: Vec<i64> = pipeline.in_flight().map(|batch| batch.source_base).collect();
         assert_eq!((in_flight, pipeline.waiting()), (vec![1], 3));
         pipeline.drop_waiting();
-        assert_eq!((pipeline.in_flight().len(), pipeline.waiting()), (1, 0));
+        assert_eq!((pipeline.sent(), pipeline.waiting()), (1, 0));
         assert!(pipeline.send().is_none());
-        pipeline.push(batch(9));
+        add(&mut pipeline, 9);
+        assert_eq!(pipeline.last_mut().map(|batch| batch.source_base), Some(9));
         pipeline.drop_in_flight();
-        assert!(pipeline.pop_in_flight().is_none());
+        assert!(pipeline.first_in_flight_mut().is_none());
         assert_eq!(pipeline.next().map(|batch| batch.source_base), Some(9));
+    }
+
+    #[test]
+    fn the_ring_grows_wherever_it_begins() {
+        for begin in 0..9 {
+            let mut pipeline = Pipeline::default();
+            add(&mut pipeline, -1);
+            for number in 0..begin {
+                add(&mut pipeline, number);
+                pipeline.send();
+                pipeline.forget_first();
+            }
+            for number in begin..begin + 20 {
+                add(&mut pipeline, number);
+            }
+            let from = begin - 1;
+            assert_eq!(pipeline.next().map(|batch| batch.source_base), Some(from));
+            pipeline.send();
+            pipeline.send();
+            let numbers: Vec<i64> = pipeline.in_flight_mut().map(|batch| batch.source_base).collect();
+            assert_eq!(numbers, [from, from + 1]);
+            assert_eq!(pipeline.in_flight().next_back().map(|batch| batch.source_base), Some(from + 1));
+            assert_eq!(waiting(&mut pipeline), Vec::from_iter(from + 2..begin + 20), "begun at {begin}");
+        }
+    }
+
+    #[test]
+    fn what_is_forgotten_holds_nothing() {
+        let mut pipeline = Pipeline::default();
+        let bytes = Bytes::from(vec![0; 100]);
+        for _ in 0..3 {
+            pipeline.add().batch = bytes.clone();
+        }
+        pipeline.send();
+        pipeline.drop_waiting();
+        assert!(!bytes.is_unique());
+        pipeline.drop_in_flight();
+        assert!(bytes.is_unique() && pipeline.is_empty());
     }
 }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::{
@@ -14,7 +13,7 @@ use super::{
 use crate::{
     batch::HEADER_LEN,
     client::recovery::{ProduceStep, produce_step},
-    protocol::{ErrorCode, LeaderEpoch, TopicPartition},
+    protocol::{ErrorCode, FrameSlice, LeaderEpoch, TopicPartition},
     simulation::{self, Planted},
 };
 
@@ -73,26 +72,26 @@ impl PartitionMachine {
         } else if !self.confirmed
             || old(self.confirmed_timestamp)
             || old(next.max_timestamp)
-            || self.pipeline.in_flight().next_back().is_some_and(|last| old(last.max_timestamp))
+            || self.pipeline.newest_in_flight().is_some_and(|last| old(last.max_timestamp))
         {
             1
         } else {
             self.settings.window_max
         };
-        self.pipeline.in_flight().len() < window
+        self.pipeline.sent() < window
     }
 
     /// The next batch, in flight from now on; `None` if [`Self::can_send`] says no. The outcome must come back through
     /// [`Self::handle_produced`] or [`Self::handle_lane_lost`].
     pub fn take_batch(&mut self, wall_ms: i64) -> Option<Outbound> {
-        self.send_next(wall_ms, |_, ticket, head, batch| Outbound { ticket, head: *head, batch })
+        self.send_next(wall_ms, |_, ticket, head, batch| Outbound { ticket, head: *head, batch: batch.to_bytes() })
     }
 
     /// As [`Self::take_batch`], without a copy of the header: `send` is given target, ticket, header and batch.
     pub fn send_next<T>(
         &mut self,
         wall_ms: i64,
-        send: impl FnOnce(&TopicPartition, Ticket, &[u8; HEADER_LEN], Bytes) -> T,
+        send: impl FnOnce(&TopicPartition, Ticket, &[u8; HEADER_LEN], FrameSlice<'_>) -> T,
     ) -> Option<T> {
         if !self.can_send(wall_ms) {
             return None;
@@ -101,7 +100,8 @@ impl PartitionMachine {
         self.queue_bytes = self.queue_bytes.saturating_sub(next.bytes);
         next.ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
-        Some(send(&self.spec.target, next.ticket, &next.head, std::mem::take(&mut next.batch)))
+        let batch = std::mem::take(&mut next.batch);
+        Some(send(&self.spec.target, next.ticket, &next.head, (&batch).into()))
     }
 
     /// Size in bytes of the batch that [`Self::take_batch`] would give.
@@ -217,7 +217,7 @@ impl PartitionMachine {
     pub fn handle_lane_lost(&mut self, now: Instant) {
         // A new connection begins with a window of one, whatever was confirmed on the old one.
         self.confirmed = false;
-        if self.pipeline.in_flight().len() == 0 {
+        if self.pipeline.sent() == 0 {
             return;
         }
         if self.has_in_flight() {
@@ -234,7 +234,7 @@ impl PartitionMachine {
     pub fn handle_target_leader_changed(&mut self, now: Instant) {
         match self.phase {
             // Answers of the former leader still come, or its connection breaks; both end the settling.
-            Phase::Copying if self.pipeline.in_flight().len() > 0 => self.phase = Phase::Settling { refused: None },
+            Phase::Copying if self.pipeline.sent() > 0 => self.phase = Phase::Settling { refused: None },
             Phase::ReadingTail { .. } | Phase::Matching { .. } | Phase::Anchoring | Phase::Copying => {
                 self.relocate(now)
             }
@@ -245,10 +245,11 @@ impl PartitionMachine {
 
     /// (C) The oldest batch in flight is stored where it was expected.
     pub(super) fn acknowledge_first(&mut self, already: bool) {
-        let Some(batch) = self.pipeline.pop_in_flight() else {
+        let Some(batch) = self.pipeline.first_in_flight_mut() else {
             return;
         };
-        self.count_runs(batch.source_base, batch.before.target_next, &batch.gaps);
+        let (source_base, target_base, gaps) =
+            (batch.source_base, batch.before.target_next, std::mem::take(&mut batch.gaps));
         self.acked = batch.after;
         self.acked_epoch = batch.leader_epoch;
         self.confirmed = true;
@@ -267,6 +268,8 @@ impl PartitionMachine {
         }
         self.progress.already_there += u64::from(already);
         self.newest_timestamp = self.newest_timestamp.max(batch.max_timestamp);
+        self.pipeline.forget_first();
+        self.count_runs(source_base, target_base, &gaps);
     }
 
     /// Notes the breaks of a batch whose records have missing offsets between them: before each the distance changes.

@@ -74,7 +74,7 @@ impl PartitionMachine {
             && self.straggling.get()
             && matches!(self.phase, Phase::Copying)
             && self.pipeline.waiting() > 0
-            && self.pipeline.in_flight().len() == 0
+            && self.pipeline.sent() == 0
     }
 
     /// When the target should be asked again.

@@ -5,17 +5,17 @@ use tokio::time::Instant;
 
 use super::{
     machine::{PartitionMachine, Phase},
-    pipeline::{Outgoing, Way},
+    pipeline::Way,
     state::StopReason,
     types::Ticket,
 };
 use crate::{
-    batch::{AbortFilter, Batch, Entry, Fate, open::LegacyRun, seal, sequence, walk},
+    batch::{AbortFilter, Batch, Entry, Fate, HEADER_LEN, open::LegacyRun, seal, sequence, walk_slices},
     mirror::{
         anchor::{Mark, Position},
         budget::FrameHold,
     },
-    protocol::{AbortedTransaction, LeaderEpoch},
+    protocol::{AbortedTransaction, FrameSlice, LeaderEpoch, TopicPartition},
     simulation::{self, Planted},
 };
 
@@ -43,6 +43,15 @@ pub struct Fetched {
     pub hold: Option<FrameHold>,
 }
 
+/// Is given a batch's target, ticket and header, and the batch.
+type Send<'a> = dyn FnMut(&TopicPartition, Ticket, &[u8; HEADER_LEN], FrameSlice<'_>) + 'a;
+
+/// Takes what may be sent at once.
+struct Sender<'a> {
+    wall_ms: i64,
+    send: &'a mut Send<'a>,
+}
+
 /// What the walk does after a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
@@ -53,6 +62,22 @@ pub(super) enum Next {
 impl PartitionMachine {
     /// Takes what was fetched. An answer to a question that a rewind has made stale is dropped.
     pub fn handle_fetched(&mut self, now: Instant, fetched: Fetched) {
+        self.walk_fetched(now, fetched, None);
+    }
+
+    /// As [`Self::handle_fetched`]; a batch that may be sent is, while it is in the cache, before the next one is looked
+    /// at. `wall_ms` and `send` are those of [`Self::send_next`].
+    pub fn handle_fetched_and_send<'a>(
+        &mut self,
+        now: Instant,
+        fetched: Fetched,
+        wall_ms: i64,
+        send: &'a mut Send<'a>,
+    ) {
+        self.walk_fetched(now, fetched, Some(Sender { wall_ms, send }));
+    }
+
+    fn walk_fetched(&mut self, now: Instant, fetched: Fetched, mut sender: Option<Sender<'_>>) {
         let flowing = matches!(self.phase, Phase::Matching { .. } | Phase::Anchoring | Phase::Copying);
         let stale = fetched.fetch_offset != self.prepared.source_next || self.doubted;
         if !flowing || self.draining || self.blocked.is_some() || stale {
@@ -65,7 +90,8 @@ impl PartitionMachine {
             if fetched.last_stable_offset < 0 { fetched.high_watermark } else { fetched.last_stable_offset };
         let aborted = if self.shape().read_committed { fetched.aborted } else { Vec::new() };
         let mut filter = AbortFilter::new(aborted);
-        let mut entries = walk(fetched.records);
+        let records = fetched.records;
+        let mut entries = walk_slices(&records);
         let mut run = LegacyRun::default();
         let hold = fetched.hold.as_ref();
         let mut whole = 0_usize;
@@ -73,12 +99,15 @@ impl PartitionMachine {
             whole += 1;
             let next = match entry {
                 Ok(Entry::Legacy { base_offset, bytes, .. }) => {
-                    self.take_legacy(now, base_offset, &bytes, &mut run, hold)
+                    self.take_legacy(now, base_offset, &records.slice_ref(bytes), &mut run, hold)
                 }
-                Ok(Entry::Batch(batch)) => match self.take_run(now, &mut run, hold) {
-                    Next::Go => self.take(now, batch, &mut filter, hold),
-                    Next::End => Next::End,
-                },
+                Ok(Entry::Batch(batch)) => {
+                    if !run.is_empty() && self.take_run(now, &mut run, hold) == Next::End {
+                        Next::End
+                    } else {
+                        self.take(now, &batch, &records, &mut filter, hold, sender.as_mut())
+                    }
+                }
                 Err(error) => {
                     if self.take_run(now, &mut run, hold) == Next::Go {
                         self.corrupt(now, error.base_offset, &error.to_string());
@@ -108,11 +137,20 @@ impl PartitionMachine {
         self.partition_bytes_max = self.partition_bytes_max.saturating_mul(2).min(PARTITION_BYTES_CEILING);
     }
 
-    fn take(&mut self, now: Instant, batch: Batch, filter: &mut AbortFilter, hold: Option<&FrameHold>) -> Next {
+    #[inline]
+    fn take(
+        &mut self,
+        now: Instant,
+        batch: &Batch<&[u8]>,
+        records: &Bytes,
+        filter: &mut AbortFilter,
+        hold: Option<&FrameHold>,
+        sender: Option<&mut Sender<'_>>,
+    ) -> Next {
         let header = &batch.header;
         let bytes = batch.bytes.len();
         // Judged even if skipped: a transaction may begin in a batch that was taken before.
-        let fate = filter.judge(&batch);
+        let fate = filter.judge(batch);
         if header.last_offset() < self.prepared.source_next {
             return Next::Go;
         }
@@ -163,9 +201,10 @@ impl PartitionMachine {
             return self.match_count(now, header);
         }
         if let Some(reason) = self.open_reason(header, bytes) {
+            let batch = Batch { header: *header, bytes: records.slice_ref(batch.bytes) };
             return self.open_batch(now, &batch, reason, hold);
         }
-        let head = match seal(&batch, self.identity, self.prepared.next_sequence) {
+        let head = match seal(batch, self.identity, self.prepared.next_sequence) {
             Ok(head) => head,
             Err(refused) => {
                 // Unreachable after the checks above; a stop is safer than a guess.
@@ -188,23 +227,34 @@ impl PartitionMachine {
         };
         self.prepared = after;
         self.taken_epoch = leader_epoch;
-        self.queue_bytes += bytes;
-        self.pipeline.push(Outgoing {
-            ticket: Ticket(0),
-            source_base: header.base_offset,
-            before,
-            after,
-            gaps: Vec::new(),
-            hold: hold.cloned(),
-            bytes,
-            max_timestamp,
-            records: header.records_count,
-            leader_epoch,
-            way: if header.is_log_append_time() { Way::SealedAppendTime } else { Way::Sealed },
-            settled: false,
-            head,
-            batch: batch.bytes,
-        });
+        let place = self.pipeline.add();
+        place.source_base = header.base_offset;
+        place.before = before;
+        place.after = after;
+        place.hold = hold.cloned();
+        place.bytes = bytes;
+        place.max_timestamp = max_timestamp;
+        place.records = header.records_count;
+        place.leader_epoch = leader_epoch;
+        place.way = if header.is_log_append_time() { Way::SealedAppendTime } else { Way::Sealed };
+        place.head = head;
+        let slice = FrameSlice::new(records, batch.bytes);
+        match sender {
+            // None before it waits, or it is not its turn.
+            Some(sender) if self.pipeline.waiting() == 1 && self.can_send(sender.wall_ms) => {
+                if let Some(next) = self.pipeline.send() {
+                    next.ticket = Ticket(self.next_ticket);
+                    self.next_ticket += 1;
+                    (sender.send)(&self.spec.target, next.ticket, &next.head, slice);
+                }
+            }
+            _ => {
+                self.queue_bytes += bytes;
+                if let Some(last) = self.pipeline.last_mut() {
+                    last.batch = slice.to_bytes();
+                }
+            }
+        }
         Next::Go
     }
 

@@ -4,6 +4,7 @@
 //! partition's getters are read in one place, [`Shard::touch`], which queues it where it wants something. No borrow is
 //! held over an await.
 
+mod entry;
 mod place;
 mod reach;
 mod tasks;
@@ -26,11 +27,12 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, info_span};
 
+pub(crate) use self::entry::Entry;
 use super::{
     budget::Account,
     decision::Decision,
     lookup::Lookups,
-    partition::{PartitionMachine, PartitionSettings, PartitionState, StopReason},
+    partition::{PartitionMachine, PartitionSettings, StopReason},
     reach::{Reach, Side},
     report::{Command, CopyId, CopyMap, LeaseClock, Report},
     settings::{FetchSettings, ProduceSettings},
@@ -79,45 +81,6 @@ pub(crate) struct Moment {
 impl Moment {
     pub(crate) fn read() -> Self {
         Self { now: Instant::now(), wall_ms: wall_clock::now_ms() }
-    }
-}
-
-/// A partition with its places. Laid out as written, for the reason that [`PartitionMachine`] gives.
-#[repr(C)]
-pub(crate) struct Entry {
-    pub(crate) lane: Option<Rc<Lane>>,
-    /// Whose fetch session it belongs to.
-    fetcher: Option<Rc<Fetcher>>,
-    /// What its session was told last, and whether it was held back for want of room.
-    told: (Option<Want>, bool),
-    /// Size of a batch of it seen last.
-    batch_bytes: usize,
-    /// Number of the lane's first request that its next batch may be in: the one behind that of its last batch.
-    next_request: u64,
-    /// The leader's epoch on the source, as last known.
-    source_epoch: LeaderEpoch,
-    /// Leaders may have changed since it was placed.
-    misplaced: bool,
-    /// It is in its lane's queue.
-    pub(crate) ready: bool,
-    anchor_pending: bool,
-    /// It is in the list of anchors that are due.
-    anchor_listed: bool,
-    /// It is in the list of what is told to the control thread.
-    change_listed: bool,
-    /// It is among those of its fetcher that have more to read.
-    backlogged: bool,
-    /// Read from this follower until then (KIP-392).
-    pub(crate) replica: Option<(BrokerId, Instant)>,
-    pub(crate) machine: PartitionMachine,
-    timer: Option<Instant>,
-    shown: Option<PartitionState>,
-}
-
-impl Entry {
-    /// Reads a little of each cache line that a batch needs.
-    fn warm(&self) -> u64 {
-        u64::from(self.lane.is_some()) ^ self.next_request ^ self.machine.warm()
     }
 }
 
@@ -414,11 +377,15 @@ impl Shard {
 
     /// Brings partitions that are about to be visited into the cache, all together: the processor waits for memory once
     /// where it would wait for each in turn.
-    pub(crate) fn warm(&self, copies: impl Iterator<Item = CopyId> + Clone) {
+    pub(crate) fn warm(&self, copies: impl Iterator<Item = CopyId>) {
         let entries = self.entries.borrow();
-        let near = copies.clone().filter_map(|copy| entries.get(&copy)).map(|entry| entry.warm()).max();
+        let mut found: [Option<&Entry>; WARM] = [None; WARM];
+        for (place, copy) in found.iter_mut().zip(copies) {
+            *place = entries.get(&copy).map(|entry| &**entry);
+        }
+        let near = found.iter().flatten().fold(0, |sum, entry| sum ^ entry.warm());
         // What hangs on them is only found once they are there.
-        let far = copies.filter_map(|copy| entries.get(&copy)).map(|entry| entry.machine.warm_in_flight()).max();
+        let far = found.iter().flatten().fold(0, |sum, entry| sum ^ entry.machine.warm_in_flight());
         black_box((near, far));
     }
 
@@ -439,8 +406,7 @@ impl Shard {
     /// What [`Self::touch`] says; done after every event.
     fn settle(self: &Rc<Self>, copy: CopyId, entry: &mut Entry, at: Moment) {
         let Moment { now, wall_ms } = at;
-        // Nearly always nothing is to be seen to: the partition copies, and nothing is amiss.
-        let ordinary = entry.machine.is_ordinary() && !entry.misplaced && entry.replica.is_none();
+        let ordinary = entry.is_ordinary();
         if !ordinary {
             self.see_to(copy, entry, now);
         }
@@ -560,7 +526,7 @@ impl Shard {
             },
             // A follower may know a newer epoch than ours, or an older one: only the leader is asked to check. Nor is a
             // topic without id, which may be created anew with epochs from 0 on.
-            current_leader_epoch: if entry.replica.is_some() || spec.source_topic_id.is_zero() {
+            current_leader_epoch: if entry.replica.is_some() || entry.machine.is_nameless() {
                 LeaderEpoch::NONE
             } else {
                 entry.source_epoch

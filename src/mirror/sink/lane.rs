@@ -7,18 +7,20 @@
 use std::{
     cell::{Cell, RefCell},
     collections::{BTreeSet, VecDeque},
-    pin::pin,
+    future::poll_fn,
+    pin::{Pin, pin},
     rc::Rc,
+    task::Poll,
     time::Duration,
 };
 
-use bytes::Bytes;
 use kafka_protocol::messages::{ApiKey, ProduceRequest};
 use tokio::{sync::Notify, time::Instant};
 use tracing::{debug, info, warn};
 
 use super::{
     outbox::Outbox,
+    patience::Patience,
     quota::Quota,
     waiting::{Batches, Waiting},
 };
@@ -32,9 +34,10 @@ use crate::{
         report::CopyId,
         shard::{Moment, Shard, WARM},
     },
-    net::Connection,
+    net::{Connection, Reply, RequestError},
     protocol::{
-        BrokerId, ProduceResponse, ProduceWriter, ProducedPartition, SEALED_HEAD_LEN, TopicName, TopicPartition,
+        BrokerId, FrameSlice, ProduceResponse, ProduceWriter, ProducedPartition, SEALED_HEAD_LEN, TopicName,
+        TopicPartition,
     },
     simulation::{self, Planted},
 };
@@ -46,14 +49,10 @@ const ANSWER_MAX: usize = 16 << 20;
 const REQUESTS_MAX: usize = 16;
 /// With so many in flight, another request waits until it is worth its cost.
 const EAGER_REQUESTS: usize = 2;
+/// Answers that are told together at most. A partition has a batch in each of a few requests that follow each other.
+const ANSWERS_TOGETHER: usize = 8;
 /// The broker answers within the request's own timeout; the answer may take a little longer to arrive.
 const ANSWER_SLACK: Duration = Duration::from_secs(5);
-/// An answer that takes longer holds up partitions that have no part in it: the broker waits for the replicas of one of
-/// them, or does not answer at all. The connection is then given up. What was in flight is asked for; whatever waits for
-/// replicas waits there, alone, and the others go on. Doubled each time, up to the request timeout, for where everything
-/// is slow it helps nobody; back to the first after [`CALM`].
-const MUTED_PATIENCE: Duration = Duration::from_secs(2);
-const CALM: Duration = Duration::from_secs(60);
 /// How often a lane that waits for an answer looks how long it has waited.
 const WATCH_PAUSE: Duration = Duration::from_millis(500);
 /// How often a lane whose lease has lapsed looks again.
@@ -116,7 +115,7 @@ impl Lane {
         copy: CopyId,
         ticket: Ticket,
         head: &[u8; SEALED_HEAD_LEN],
-        batch: Bytes,
+        batch: FrameSlice<'_>,
     ) -> u64 {
         let (number, is_new) = self.outbox.borrow_mut().push(from, target, (copy, ticket), head, batch);
         if is_new {
@@ -181,41 +180,6 @@ impl Lane {
 struct InFlight {
     answer: crate::net::Answer,
     batches: Batches,
-}
-
-/// When a lane has waited long enough for the next answer.
-struct Patience {
-    /// The last answer, or the request that nothing was in flight before.
-    since: Instant,
-    /// About the longest wait of late that ended with an answer: a slow link is not a broker that hangs.
-    usual: Duration,
-    given_up: u32,
-    given_up_at: Option<Instant>,
-}
-
-impl Patience {
-    fn new(now: Instant) -> Self {
-        Self { since: now, usual: Duration::ZERO, given_up: 0, given_up_at: None }
-    }
-
-    fn answered(&mut self, now: Instant) {
-        self.usual = now.duration_since(self.since).max(self.usual - self.usual / 64);
-        self.since = now;
-    }
-
-    /// Whether to give up now; then the next time takes longer.
-    fn is_over(&mut self, now: Instant, max: Duration) -> bool {
-        if self.given_up_at.is_some_and(|at| now.duration_since(at) > CALM) {
-            self.given_up = 0;
-        }
-        let patience = (MUTED_PATIENCE * (1 << self.given_up.min(8))).max(self.usual * 4);
-        let over = patience < max && now.duration_since(self.since) >= patience;
-        if over {
-            self.given_up += 1;
-            self.given_up_at = Some(now);
-        }
-        over
-    }
 }
 
 /// Sends until the shard stops and nothing is in flight.
@@ -283,39 +247,51 @@ pub(crate) async fn run(shard: Rc<Shard>, lane: Rc<Lane>) {
             Some(first) => tokio::select! {
                 biased;
                 result = &mut first.answer => {
-                    let batches = in_flight.pop_front().map(|first| first.batches).unwrap_or_default();
-                    let failed = match result {
-                        Ok(reply) => match ProduceResponse::decode(reply.body, reply.version) {
-                            Ok(answer) => {
-                                let now = Instant::now();
-                                patience.answered(now);
-                                reach.answered();
-                                let muted = quota.used_up(now, answer.throttle_time_ms);
-                                if let (Some(until), Some((connection, _))) = (muted, &link) {
-                                    debug!(
-                                        broker_id = lane.key.broker.0,
-                                        ms = answer.throttle_time_ms,
-                                        "throttled by a quota of the target"
-                                    );
-                                    reach.throttled(now, until);
-                                    connection.postpone(until.duration_since(now));
-                                    patience.since = until;
+                    let mut result = result;
+                    let mut outcomes = Outcomes::default();
+                    let failed = loop {
+                        let batches = in_flight.pop_front().map(|first| first.batches).unwrap_or_default();
+                        match result {
+                            Ok(reply) => match ProduceResponse::decode(reply.body, reply.version) {
+                                Ok(answer) => {
+                                    let now = Instant::now();
+                                    patience.answered(now);
+                                    reach.answered();
+                                    let muted = quota.used_up(now, answer.throttle_time_ms);
+                                    if let (Some(until), Some((connection, _))) = (muted, &link) {
+                                        debug!(
+                                            broker_id = lane.key.broker.0,
+                                            ms = answer.throttle_time_ms,
+                                            "throttled by a quota of the target"
+                                        );
+                                        reach.throttled(now, until);
+                                        connection.postpone(until.duration_since(now));
+                                        patience.since = until;
+                                    }
+                                    if !in_flight.is_empty() {
+                                        reach.asked(muted.unwrap_or(now));
+                                    }
+                                    outcomes.add(&lane, answer, batches);
                                 }
-                                if !in_flight.is_empty() {
-                                    reach.asked(muted.unwrap_or(now));
+                                Err(error) => break Some((error.to_string(), batches)),
+                            },
+                            Err(error) => {
+                                if !error.is_silence() {
+                                    reach.hung_up();
                                 }
-                                handle(&shard, &lane, answer, batches);
-                                None
+                                break Some((error.to_string(), batches));
                             }
-                            Err(error) => Some((error.to_string(), batches)),
-                        },
-                        Err(error) => {
-                            if !error.is_silence() {
-                                reach.hung_up();
-                            }
-                            Some((error.to_string(), batches))
+                        }
+                        // Answers that came meanwhile name the same partitions: one visit of each is enough.
+                        if outcomes.answers == ANSWERS_TOGETHER {
+                            break None;
+                        }
+                        match arrived(&mut in_flight).await {
+                            Some(next) => result = next,
+                            None => break None,
                         }
                     };
+                    outcomes.settle(&shard);
                     if let Some((error, batches)) = failed {
                         info!(broker_id = lane.key.broker.0, error, "produce request without an answer");
                         settle_unknown(&shard, batches);
@@ -468,33 +444,76 @@ fn settle_unknown(shard: &Rc<Shard>, batches: Batches) {
     }
 }
 
-fn handle(shard: &Rc<Shard>, lane: &Lane, answer: ProduceResponse, batches: Batches) {
-    let mut refresh = false;
-    let at = Moment::read();
-    let mut waiting = Waiting::new(batches);
-    for topic in answer.topics {
-        let Some(name) = topic.name else { continue };
-        for (index, partition) in topic.partitions.into_iter().enumerate() {
-            if index % WARM == 0 {
-                shard.warm(waiting.next(WARM));
+/// The next answer, if it is there already.
+async fn arrived(in_flight: &mut VecDeque<InFlight>) -> Option<Result<Reply, RequestError>> {
+    let first = in_flight.front_mut()?;
+    poll_fn(|cx| match Pin::new(&mut first.answer).poll(cx) {
+        Poll::Ready(result) => Poll::Ready(Some(result)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
+}
+
+/// What answers that came together say of batches.
+#[derive(Default)]
+struct Outcomes {
+    answers: usize,
+    list: Vec<(CopyId, Ticket, ProduceOutcome)>,
+}
+
+impl Outcomes {
+    fn add(&mut self, lane: &Lane, answer: ProduceResponse, batches: Batches) {
+        self.answers += 1;
+        self.list.reserve(batches.len());
+        let mut waiting = Waiting::new(batches);
+        for topic in answer.topics {
+            let Some(name) = topic.name else { continue };
+            for partition in topic.partitions {
+                let Some((copy, ticket)) = waiting.take(&name, partition.partition) else { continue };
+                let outcome = if partition.error_code.is_none() {
+                    ProduceOutcome::Stored {
+                        base_offset: partition.base_offset,
+                        already: partition.log_append_time_ms >= 0,
+                    }
+                } else {
+                    refused(lane, &name, partition)
+                };
+                self.list.push((copy, ticket, outcome));
             }
-            let Some((copy, ticket)) = waiting.take(&name, partition.partition) else { continue };
-            let outcome = if partition.error_code.is_none() {
-                ProduceOutcome::Stored {
-                    base_offset: partition.base_offset,
-                    already: partition.log_append_time_ms >= 0,
-                }
-            } else {
-                refused(lane, &name, partition)
-            };
-            let step = shard.with_at(at, copy, |entry, now| entry.machine.handle_produced(now, ticket, outcome));
-            refresh |= step.unwrap_or(false);
         }
+        // A partition that the answer does not name: nobody knows.
+        self.list.extend(waiting.rest().iter().map(|(copy, ticket)| (copy, ticket, ProduceOutcome::Unknown)));
     }
-    // A partition that the answer does not name: nobody knows.
-    settle_unknown(shard, waiting.rest());
-    if refresh {
-        shard.refresh_target();
+
+    /// Tells the partitions, each what concerns it in the order of the answers.
+    fn settle(mut self, shard: &Rc<Shard>) {
+        if self.answers > 1 {
+            // Stable, and quick: each answer's share is in order as a rule.
+            self.list.sort_by_key(|(copy, ..)| *copy);
+        }
+        let mut copies: Vec<CopyId> = self.list.iter().map(|(copy, ..)| *copy).collect();
+        copies.dedup();
+        let mut refresh = false;
+        let at = Moment::read();
+        let mut outcomes = self.list.into_iter().peekable();
+        for group in copies.chunks(WARM) {
+            shard.warm(group.iter().copied());
+            for copy in group {
+                let step = shard.with_at(at, *copy, |entry, now| {
+                    let mut refresh = false;
+                    while let Some((_, ticket, outcome)) = outcomes.next_if(|(whose, ..)| whose == copy) {
+                        refresh |= entry.machine.handle_produced(now, ticket, outcome);
+                    }
+                    refresh
+                });
+                refresh |= step.unwrap_or(false);
+                // Of a partition that is gone.
+                while outcomes.next_if(|(whose, ..)| whose == copy).is_some() {}
+            }
+        }
+        if refresh {
+            shard.refresh_target();
+        }
     }
 }
 
@@ -513,37 +532,4 @@ fn refused(lane: &Lane, topic: &TopicName, partition: ProducedPartition) -> Prod
         (message, detail) => message.or(detail),
     };
     ProduceOutcome::Failed { code: partition.error_code, message }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MAX: Duration = Duration::from_secs(30);
-
-    #[test]
-    fn a_lane_gives_up_later_each_time_until_it_was_calm() {
-        let start = Instant::now();
-        let at = |seconds: u64| start + Duration::from_secs(seconds);
-        let mut patience = Patience::new(start);
-        let mut waited = Vec::new();
-        for _ in 0..3 {
-            let given_up = (1..).find(|seconds| patience.is_over(at(*seconds), MAX)).unwrap();
-            waited.push(given_up);
-        }
-        assert_eq!(waited, [2, 4, 8]);
-        assert!(patience.is_over(at(16), MAX));
-        assert!(!patience.is_over(at(46), MAX), "the requests' own timeout decides from here on");
-        patience.since = at(100);
-        assert!(patience.is_over(at(102), MAX), "calm since");
-    }
-
-    #[test]
-    fn a_slow_link_is_not_given_up() {
-        let start = Instant::now();
-        let mut patience = Patience::new(start);
-        patience.answered(start + Duration::from_secs(3));
-        assert!(!patience.is_over(start + Duration::from_secs(3 + 11), MAX));
-        assert!(patience.is_over(start + Duration::from_secs(3 + 12), MAX));
-    }
 }

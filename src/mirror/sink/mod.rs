@@ -2,6 +2,7 @@
 
 mod lane;
 mod outbox;
+mod patience;
 mod quota;
 mod waiting;
 

@@ -9,17 +9,16 @@
 
 use std::collections::VecDeque;
 
-use bytes::Bytes;
-
 use super::waiting::Batches;
 use crate::{
     mirror::{partition::Ticket, report::CopyId},
-    protocol::{ProduceWriter, SEALED_HEAD_LEN, TopicPartition},
+    protocol::{FrameSlice, ProduceWriter, SEALED_HEAD_LEN, TopicPartition},
 };
 
-/// Part of what the last request took that is set aside for the next ones: they are about as large, and growing would
-/// copy them again and again.
+/// What the largest of the last requests took is set aside for the next ones, and a part of it more: growing would copy
+/// them again and again. What was seen once is forgotten by and by, a part with each request.
 const ROOM_SLACK: usize = 8;
+const ROOM_FORGOTTEN: usize = 64;
 
 /// A request that is being filled.
 #[derive(Debug)]
@@ -41,13 +40,14 @@ pub(super) struct Outbox {
     full: usize,
     /// Version of the requests to come.
     version: i16,
-    /// What is set aside for one.
+    /// What is set aside for one: bytes, and batches.
     room: usize,
+    batches: usize,
 }
 
 impl Outbox {
     pub(super) fn new(request_bytes_max: usize) -> Self {
-        Self { request_bytes_max, first: 0, fillings: VecDeque::new(), full: 0, version: 0, room: 0 }
+        Self { request_bytes_max, first: 0, fillings: VecDeque::new(), full: 0, version: 0, room: 0, batches: 0 }
     }
 
     /// Sets the version of the requests to come. Those that are being filled keep theirs: the connection they were meant
@@ -69,7 +69,7 @@ impl Outbox {
         target: &TopicPartition,
         (copy, ticket): (CopyId, Ticket),
         head: &[u8; SEALED_HEAD_LEN],
-        batch: Bytes,
+        batch: FrameSlice<'_>,
     ) -> (u64, bool) {
         let bytes = batch.len();
         let mut index = usize::try_from(from.saturating_sub(self.first)).unwrap_or(usize::MAX).max(self.full);
@@ -86,8 +86,9 @@ impl Outbox {
         let index = index.min(self.fillings.len());
         let is_new = index == self.fillings.len();
         if is_new {
-            let writer = ProduceWriter::new(self.version, self.room);
-            self.fillings.push_back(Filling { writer, batches: Batches::default(), full: false });
+            let writer = ProduceWriter::new(self.version, self.room, self.batches);
+            let batches = Batches::with_capacity(self.batches);
+            self.fillings.push_back(Filling { writer, batches, full: false });
         }
         if let Some(filling) = self.fillings.get_mut(index) {
             filling.writer.push(target, head, batch);
@@ -107,8 +108,8 @@ impl Outbox {
             self.first += 1;
             self.full = self.full.saturating_sub(1);
             if !filling.batches.is_empty() {
-                let written = filling.writer.written();
-                self.room = written + written / ROOM_SLACK;
+                self.room = room(self.room, filling.writer.written());
+                self.batches = room(self.batches, filling.batches.len());
                 return Some(filling);
             }
         }
@@ -145,8 +146,15 @@ impl Outbox {
     }
 }
 
+/// What to set aside after so much was, and so much taken.
+fn room(former: usize, taken: usize) -> usize {
+    (taken + taken / ROOM_SLACK).max(former - former.div_ceil(ROOM_FORGOTTEN))
+}
+
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
 
     const LIMIT: usize = 1000;
@@ -154,7 +162,7 @@ mod tests {
     fn push(outbox: &mut Outbox, from: u64, copy: u32, ticket: u64, bytes: usize) -> u64 {
         let target = TopicPartition::new("t", i32::try_from(copy).expect("small"));
         let batch = Bytes::from(vec![0; bytes]);
-        outbox.push(from, &target, (CopyId(copy), Ticket(ticket)), &[0; SEALED_HEAD_LEN], batch).0
+        outbox.push(from, &target, (CopyId(copy), Ticket(ticket)), &[0; SEALED_HEAD_LEN], (&batch).into()).0
     }
 
     fn tickets(outbox: &mut Outbox) -> Vec<Vec<u64>> {

@@ -30,8 +30,17 @@ impl Batches {
         self.list.push(Batch { topic: self.topics.len() - 1, partition: target.partition, copy, ticket });
     }
 
+    /// None yet, with room for so many.
+    pub(super) fn with_capacity(count: usize) -> Self {
+        Self { topics: Vec::new(), list: Vec::with_capacity(count) }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.list.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
     }
 
     /// Whose they are, and their names in flight.
@@ -75,11 +84,6 @@ impl Waiting {
             return None;
         }
         self.batches.list.get(at).map(|batch| (batch.copy, batch.ticket))
-    }
-
-    /// Whose batches come next, if the answer goes on in order.
-    pub(super) fn next(&self, count: usize) -> impl Iterator<Item = CopyId> + Clone {
-        self.batches.list.iter().skip(self.next).take(count).map(|batch| batch.copy)
     }
 
     fn find(&mut self, topic: &TopicName, partition: PartitionId) -> Option<usize> {

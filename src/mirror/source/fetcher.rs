@@ -335,12 +335,13 @@ async fn round(shard: &Rc<Shard>, fetcher: &Fetcher, link: &Link) -> Result<(), 
             shard.copy_of(&key)
         };
         let copies: Vec<Option<CopyId>> = topic.partitions.iter().map(whose).collect();
-        for (index, (partition, copy)) in topic.partitions.into_iter().zip(&copies).enumerate() {
-            if index % WARM == 0 {
-                shard.warm(copies.iter().skip(index).take(WARM).filter_map(|copy| *copy));
+        let mut partitions = topic.partitions.into_iter();
+        for group in copies.chunks(WARM) {
+            shard.warm(group.iter().flatten().copied());
+            for (copy, partition) in group.iter().zip(partitions.by_ref()) {
+                key.partition = partition.partition;
+                take(shard, fetcher, &key, *copy, partition, &mut arrived);
             }
-            key.partition = partition.partition;
-            take(shard, fetcher, &key, *copy, partition, &mut arrived);
         }
     }
     drop(arrived);
@@ -418,19 +419,17 @@ fn take(
         shard.with(copy, |entry, now| entry.replica = Some((broker, now + Duration::from_secs(300))));
         return;
     }
-    shard.with_at(arrived.at, copy, |entry, now| {
+    shard.with_at(arrived.at, copy, |entry, _| {
         let hold = if partition.records.is_empty() { None } else { arrived.hold(entry.lane.as_ref()) };
-        entry.machine.handle_fetched(
-            now,
-            Fetched {
-                fetch_offset,
-                records: partition.records,
-                aborted: partition.aborted_transactions,
-                high_watermark: partition.high_watermark,
-                last_stable_offset: partition.last_stable_offset,
-                hold,
-            },
-        );
+        let fetched = Fetched {
+            fetch_offset,
+            records: partition.records,
+            aborted: partition.aborted_transactions,
+            high_watermark: partition.high_watermark,
+            last_stable_offset: partition.last_stable_offset,
+            hold,
+        };
+        entry.handle_fetched(copy, arrived.at, fetched);
     });
 }
 

@@ -31,9 +31,9 @@ fn samples(random: &mut Random, sizes: impl IntoIterator<Item = usize>) -> Vec<S
 }
 
 fn writer<'a>(version: i16, samples: impl IntoIterator<Item = &'a Sample>) -> ProduceWriter {
-    let mut writer = ProduceWriter::new(version, 0);
+    let mut writer = ProduceWriter::new(version, 0, 0);
     for sample in samples {
-        writer.push(&sample.partition, &sample.head, sample.batch.clone());
+        writer.push(&sample.partition, &sample.head, (&sample.batch).into());
     }
     writer
 }
@@ -110,7 +110,7 @@ fn what_is_taken_out_leaves_no_trace() {
             assert_eq!(written.batch_bytes(), left.iter().map(|sample| sample.batch.len()).sum::<usize>());
             // What comes behind what was taken out.
             let last = &samples[samples.len() - 1];
-            written.push(&last.partition, &last.head, last.batch.clone());
+            written.push(&last.partition, &last.head, (&last.batch).into());
             let expected = plain(version, "towpath", left.into_iter().chain([last]));
             assert_eq!(written.finish(77, "towpath", 30_000).unwrap().concat(), expected, "v{version}");
         }
@@ -125,7 +125,7 @@ fn what_cannot_be_written_is_an_error() {
     }
     let long = "t".repeat(40_000);
     assert!(writer(9, []).finish(1, &long, 1).is_err(), "the client id");
-    let mut topic = ProduceWriter::new(9, 0);
-    topic.push(&TopicPartition::new(long.as_str(), 0), &[0; SEALED_HEAD_LEN], Bytes::from_static(&[0; 61]));
+    let mut topic = ProduceWriter::new(9, 0, 0);
+    topic.push(&TopicPartition::new(long.as_str(), 0), &[0; SEALED_HEAD_LEN], (&Bytes::from_static(&[0; 61])).into());
     assert!(topic.finish(1, "", 1).is_err(), "the topic's name");
 }
