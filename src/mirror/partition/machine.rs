@@ -401,18 +401,13 @@ impl PartitionMachine {
             ^ u64::from(self.is_copying())
             ^ self.progress.bytes_out
             ^ self.progress.batches
-            ^ u64::from(self.spec.target.partition.0.cast_unsigned())
     }
 
-    /// As [`Self::warm`], for the batches in flight, which are acknowledged next.
+    /// As [`Self::warm`], for the batch that is acknowledged next.
     #[must_use]
     pub fn warm_in_flight(&self) -> u64 {
-        self.pipeline.in_flight().fold(0, |sum, batch| {
-            sum ^ batch.ticket.0
-                ^ batch.before.target_next.cast_unsigned()
-                ^ batch.bytes as u64
-                ^ u64::from(batch.settled)
-        })
+        let first = self.pipeline.in_flight().next();
+        first.map_or(0, |batch| batch.before.target_next.cast_unsigned() ^ batch.bytes as u64)
     }
 
     /// What to show.

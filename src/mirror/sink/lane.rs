@@ -7,10 +7,8 @@
 use std::{
     cell::{Cell, RefCell},
     collections::{BTreeSet, VecDeque},
-    future::poll_fn,
-    pin::{Pin, pin},
+    pin::pin,
     rc::Rc,
-    task::Poll,
     time::Duration,
 };
 
@@ -34,7 +32,7 @@ use crate::{
         report::CopyId,
         shard::{Moment, Shard, WARM},
     },
-    net::{Connection, Reply, RequestError},
+    net::Connection,
     protocol::{
         BrokerId, FrameSlice, ProduceResponse, ProduceWriter, ProducedPartition, SEALED_HEAD_LEN, TopicName,
         TopicPartition,
@@ -49,8 +47,6 @@ const ANSWER_MAX: usize = 16 << 20;
 const REQUESTS_MAX: usize = 16;
 /// With so many in flight, another request waits until it is worth its cost.
 const EAGER_REQUESTS: usize = 2;
-/// Answers that are told together at most. A partition has a batch in each of a few requests that follow each other.
-const ANSWERS_TOGETHER: usize = 8;
 /// The broker answers within the request's own timeout; the answer may take a little longer to arrive.
 const ANSWER_SLACK: Duration = Duration::from_secs(5);
 /// How often a lane that waits for an answer looks how long it has waited.
@@ -247,51 +243,39 @@ pub(crate) async fn run(shard: Rc<Shard>, lane: Rc<Lane>) {
             Some(first) => tokio::select! {
                 biased;
                 result = &mut first.answer => {
-                    let mut result = result;
-                    let mut outcomes = Outcomes::default();
-                    let failed = loop {
-                        let batches = in_flight.pop_front().map(|first| first.batches).unwrap_or_default();
-                        match result {
-                            Ok(reply) => match ProduceResponse::decode(reply.body, reply.version) {
-                                Ok(answer) => {
-                                    let now = Instant::now();
-                                    patience.answered(now);
-                                    reach.answered();
-                                    let muted = quota.used_up(now, answer.throttle_time_ms);
-                                    if let (Some(until), Some((connection, _))) = (muted, &link) {
-                                        debug!(
-                                            broker_id = lane.key.broker.0,
-                                            ms = answer.throttle_time_ms,
-                                            "throttled by a quota of the target"
-                                        );
-                                        reach.throttled(now, until);
-                                        connection.postpone(until.duration_since(now));
-                                        patience.since = until;
-                                    }
-                                    if !in_flight.is_empty() {
-                                        reach.asked(muted.unwrap_or(now));
-                                    }
-                                    outcomes.add(&lane, answer, batches);
+                    let batches = in_flight.pop_front().map(|first| first.batches).unwrap_or_default();
+                    let failed = match result {
+                        Ok(reply) => match ProduceResponse::decode(reply.body, reply.version) {
+                            Ok(answer) => {
+                                let now = Instant::now();
+                                patience.answered(now);
+                                reach.answered();
+                                let muted = quota.used_up(now, answer.throttle_time_ms);
+                                if let (Some(until), Some((connection, _))) = (muted, &link) {
+                                    debug!(
+                                        broker_id = lane.key.broker.0,
+                                        ms = answer.throttle_time_ms,
+                                        "throttled by a quota of the target"
+                                    );
+                                    reach.throttled(now, until);
+                                    connection.postpone(until.duration_since(now));
+                                    patience.since = until;
                                 }
-                                Err(error) => break Some((error.to_string(), batches)),
-                            },
-                            Err(error) => {
-                                if !error.is_silence() {
-                                    reach.hung_up();
+                                if !in_flight.is_empty() {
+                                    reach.asked(muted.unwrap_or(now));
                                 }
-                                break Some((error.to_string(), batches));
+                                handle(&shard, &lane, answer, batches);
+                                None
                             }
-                        }
-                        // Answers that came meanwhile name the same partitions: one visit of each is enough.
-                        if outcomes.answers == ANSWERS_TOGETHER {
-                            break None;
-                        }
-                        match arrived(&mut in_flight).await {
-                            Some(next) => result = next,
-                            None => break None,
+                            Err(error) => Some((error.to_string(), batches)),
+                        },
+                        Err(error) => {
+                            if !error.is_silence() {
+                                reach.hung_up();
+                            }
+                            Some((error.to_string(), batches))
                         }
                     };
-                    outcomes.settle(&shard);
                     if let Some((error, batches)) = failed {
                         info!(broker_id = lane.key.broker.0, error, "produce request without an answer");
                         settle_unknown(&shard, batches);
@@ -444,76 +428,33 @@ fn settle_unknown(shard: &Rc<Shard>, batches: Batches) {
     }
 }
 
-/// The next answer, if it is there already.
-async fn arrived(in_flight: &mut VecDeque<InFlight>) -> Option<Result<Reply, RequestError>> {
-    let first = in_flight.front_mut()?;
-    poll_fn(|cx| match Pin::new(&mut first.answer).poll(cx) {
-        Poll::Ready(result) => Poll::Ready(Some(result)),
-        Poll::Pending => Poll::Ready(None),
-    })
-    .await
-}
-
-/// What answers that came together say of batches.
-#[derive(Default)]
-struct Outcomes {
-    answers: usize,
-    list: Vec<(CopyId, Ticket, ProduceOutcome)>,
-}
-
-impl Outcomes {
-    fn add(&mut self, lane: &Lane, answer: ProduceResponse, batches: Batches) {
-        self.answers += 1;
-        self.list.reserve(batches.len());
-        let mut waiting = Waiting::new(batches);
-        for topic in answer.topics {
-            let Some(name) = topic.name else { continue };
-            for partition in topic.partitions {
-                let Some((copy, ticket)) = waiting.take(&name, partition.partition) else { continue };
-                let outcome = if partition.error_code.is_none() {
-                    ProduceOutcome::Stored {
-                        base_offset: partition.base_offset,
-                        already: partition.log_append_time_ms >= 0,
-                    }
-                } else {
-                    refused(lane, &name, partition)
-                };
-                self.list.push((copy, ticket, outcome));
+fn handle(shard: &Rc<Shard>, lane: &Lane, answer: ProduceResponse, batches: Batches) {
+    let mut refresh = false;
+    let at = Moment::read();
+    let mut waiting = Waiting::new(batches);
+    for topic in answer.topics {
+        let Some(name) = topic.name else { continue };
+        for (index, partition) in topic.partitions.into_iter().enumerate() {
+            if index % WARM == 0 {
+                shard.warm(waiting.next(WARM));
             }
+            let Some((copy, ticket)) = waiting.take(&name, partition.partition) else { continue };
+            let outcome = if partition.error_code.is_none() {
+                ProduceOutcome::Stored {
+                    base_offset: partition.base_offset,
+                    already: partition.log_append_time_ms >= 0,
+                }
+            } else {
+                refused(lane, &name, partition)
+            };
+            let step = shard.with_at(at, copy, |entry, now| entry.machine.handle_produced(now, ticket, outcome));
+            refresh |= step.unwrap_or(false);
         }
-        // A partition that the answer does not name: nobody knows.
-        self.list.extend(waiting.rest().iter().map(|(copy, ticket)| (copy, ticket, ProduceOutcome::Unknown)));
     }
-
-    /// Tells the partitions, each what concerns it in the order of the answers.
-    fn settle(mut self, shard: &Rc<Shard>) {
-        if self.answers > 1 {
-            // Stable, and quick: each answer's share is in order as a rule.
-            self.list.sort_by_key(|(copy, ..)| *copy);
-        }
-        let mut copies: Vec<CopyId> = self.list.iter().map(|(copy, ..)| *copy).collect();
-        copies.dedup();
-        let mut refresh = false;
-        let at = Moment::read();
-        let mut outcomes = self.list.into_iter().peekable();
-        for group in copies.chunks(WARM) {
-            shard.warm(group.iter().copied());
-            for copy in group {
-                let step = shard.with_at(at, *copy, |entry, now| {
-                    let mut refresh = false;
-                    while let Some((_, ticket, outcome)) = outcomes.next_if(|(whose, ..)| whose == copy) {
-                        refresh |= entry.machine.handle_produced(now, ticket, outcome);
-                    }
-                    refresh
-                });
-                refresh |= step.unwrap_or(false);
-                // Of a partition that is gone.
-                while outcomes.next_if(|(whose, ..)| whose == copy).is_some() {}
-            }
-        }
-        if refresh {
-            shard.refresh_target();
-        }
+    // A partition that the answer does not name: nobody knows.
+    settle_unknown(shard, waiting.rest());
+    if refresh {
+        shard.refresh_target();
     }
 }
 

@@ -86,6 +86,11 @@ impl Waiting {
         self.batches.list.get(at).map(|batch| (batch.copy, batch.ticket))
     }
 
+    /// Whose batches come next, if the answer goes on in order.
+    pub(super) fn next(&self, count: usize) -> impl Iterator<Item = CopyId> + Clone {
+        self.batches.list.iter().skip(self.next).take(count).map(|batch| batch.copy)
+    }
+
     fn find(&mut self, topic: &TopicName, partition: PartitionId) -> Option<usize> {
         let Self { batches, sorted, .. } = self;
         if sorted.is_empty() {

@@ -335,13 +335,12 @@ async fn round(shard: &Rc<Shard>, fetcher: &Fetcher, link: &Link) -> Result<(), 
             shard.copy_of(&key)
         };
         let copies: Vec<Option<CopyId>> = topic.partitions.iter().map(whose).collect();
-        let mut partitions = topic.partitions.into_iter();
-        for group in copies.chunks(WARM) {
-            shard.warm(group.iter().flatten().copied());
-            for (copy, partition) in group.iter().zip(partitions.by_ref()) {
-                key.partition = partition.partition;
-                take(shard, fetcher, &key, *copy, partition, &mut arrived);
+        for (index, (partition, copy)) in topic.partitions.into_iter().zip(&copies).enumerate() {
+            if index % WARM == 0 {
+                shard.warm(copies.iter().skip(index).take(WARM).filter_map(|copy| *copy));
             }
+            key.partition = partition.partition;
+            take(shard, fetcher, &key, *copy, partition, &mut arrived);
         }
     }
     drop(arrived);
