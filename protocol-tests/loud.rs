@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use towpath::batch::BatchBuilder;
 use towpath::config;
-use towpath::mirror::{FlowReport, Outcome, Supervisor, Watcher};
+use towpath::mirror::{FlowReport, Observer, Outcome, Supervisor, Watcher};
 use towpath::protocol::ErrorCode;
 use towpath::testkit::engine::{ClusterSettings, Intercept, InterceptAction};
 use towpath::testkit::server::EmbeddedCluster;
@@ -22,27 +22,27 @@ use towpath::wall_clock;
 /// Far more than any of these tests takes.
 const DEADLINE: Duration = Duration::from_secs(150);
 /// For what takes a few seconds on an idle machine.
-const SOON: Duration = Duration::from_secs(45);
+pub(crate) const SOON: Duration = Duration::from_secs(45);
 
-fn run<F: Future<Output = ()>>(test: F) {
+pub(crate) fn run<F: Future<Output = ()>>(test: F) {
     let runtime = runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     LocalSet::new().block_on(&runtime, async {
         tokio::time::timeout(DEADLINE, test).await.expect("done in time");
     });
 }
 
-async fn cluster(name: &str) -> EmbeddedCluster {
+pub(crate) async fn cluster(name: &str) -> EmbeddedCluster {
     let settings =
         ClusterSettings::new(name, wall_clock::now_ms()).with_config("group.initial.rebalance.delay.ms", "0");
     EmbeddedCluster::start(settings).await.expect("a free port")
 }
 
-fn topic(cluster: &EmbeddedCluster, name: &str, partitions: usize) {
+pub(crate) fn topic(cluster: &EmbeddedCluster, name: &str, partitions: usize) {
     cluster.with(|cluster, _| cluster.create_topic(name, partitions, 1, &[])).expect("the topic is new");
 }
 
 /// Batches of one record each, as a producer without idempotence leaves them.
-fn append(cluster: &EmbeddedCluster, topic: &str, batches: i64, bytes: usize) {
+pub(crate) fn append(cluster: &EmbeddedCluster, topic: &str, batches: i64, bytes: usize) {
     cluster.with(|cluster, _| {
         let end = cluster.topic(topic).expect("it is there").partitions[0].end_offset;
         for offset in end..end + batches {
@@ -55,18 +55,19 @@ fn append(cluster: &EmbeddedCluster, topic: &str, batches: i64, bytes: usize) {
     });
 }
 
-fn end_of(cluster: &EmbeddedCluster, topic: &str) -> i64 {
+pub(crate) fn end_of(cluster: &EmbeddedCluster, topic: &str) -> i64 {
     cluster.with(|cluster, _| cluster.topic(topic)).map_or(0, |view| view.partitions[0].end_offset)
 }
 
 /// A mirror that runs, and what it says.
-struct Mirror {
+pub(crate) struct Mirror {
     stop: CancellationToken,
     reports: Rc<RefCell<Vec<FlowReport>>>,
+    pub(crate) observer: Observer,
     task: JoinHandle<Outcome>,
 }
 
-fn settings(dir: &Path, state: &str, clusters: &[(&str, &EmbeddedCluster)], lines: &str) -> config::Loaded {
+pub(crate) fn settings(dir: &Path, state: &str, clusters: &[(&str, &EmbeddedCluster)], lines: &str) -> config::Loaded {
     let aliases: Vec<&str> = clusters.iter().map(|(alias, _)| *alias).collect();
     let mut text = format!("clusters = {}\n", aliases.join(", "));
     for (alias, cluster) in clusters {
@@ -80,18 +81,19 @@ fn settings(dir: &Path, state: &str, clusters: &[(&str, &EmbeddedCluster)], line
 }
 
 impl Mirror {
-    fn start(loaded: config::Loaded, until_caught_up: bool) -> Self {
+    pub(crate) fn start(loaded: config::Loaded, until_caught_up: bool) -> Self {
         let (stop, reports) = (CancellationToken::new(), Rc::new(RefCell::new(Vec::new())));
         let told = reports.clone();
         let tell = Box::new(move |now: &[FlowReport]| *told.borrow_mut() = now.to_vec());
         let supervisor = Supervisor::new(loaded.settings, until_caught_up, stop.clone());
-        let supervisor = supervisor.watched_by(Watcher { interval: Duration::from_millis(50), tell });
+        let mut supervisor = supervisor.watched_by(Watcher { interval: Duration::from_millis(50), tell });
+        let observer = supervisor.observer();
         let task = tokio::task::spawn_local(async move { supervisor.run().await.expect("it starts") });
-        Self { stop, reports, task }
+        Self { stop, reports, observer, task }
     }
 
     /// Waits until some flow is as wanted.
-    async fn until(&self, what: &str, wanted: impl Fn(&FlowReport) -> bool) -> FlowReport {
+    pub(crate) async fn until(&self, what: &str, wanted: impl Fn(&FlowReport) -> bool) -> FlowReport {
         let deadline = Instant::now() + SOON;
         loop {
             if let Some(report) = self.reports.borrow().iter().find(|report| wanted(report)) {
@@ -102,17 +104,17 @@ impl Mirror {
         }
     }
 
-    async fn stop(self) -> Outcome {
+    pub(crate) async fn stop(self) -> Outcome {
         self.stop.cancel();
         self.task.await.expect("it ends")
     }
 }
 
-fn caught_up(report: &FlowReport) -> bool {
+pub(crate) fn caught_up(report: &FlowReport) -> bool {
     report.totals.partitions > 0 && report.totals.caught_up == report.totals.partitions
 }
 
-fn notable(report: &FlowReport, words: &str) -> bool {
+pub(crate) fn notable(report: &FlowReport, words: &str) -> bool {
     report.totals.other > 0 && report.notable.iter().any(|(_, state)| state.to_string().starts_with(words))
 }
 

@@ -5,6 +5,7 @@ mod cli;
 mod differential;
 mod embedded;
 mod loud;
+mod outside;
 mod real;
 mod sim;
 mod tidy;

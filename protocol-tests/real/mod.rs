@@ -25,6 +25,8 @@ mod open;
 pub(crate) mod pair;
 #[allow(clippy::disallowed_methods, reason = "see above")]
 mod refusals;
+#[allow(clippy::disallowed_methods, reason = "see above")]
+mod seen;
 mod transactions;
 
 use kafka::Cluster;

@@ -5,6 +5,7 @@ mod panel;
 mod resume;
 mod run;
 mod screen;
+mod status;
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -52,6 +53,7 @@ impl From<Exit> for ExitCode {
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
     override_usage = "towpath run [OPTIONS] <FILE>\n       towpath [OPTIONS] <FILE>\n       \
+                      towpath status [OPTIONS] <FILE>\n       \
                       towpath resume [OPTIONS] --topic <TOPIC> <FILE>\n       towpath demo [OPTIONS]"
 )]
 struct Arguments {
@@ -76,6 +78,8 @@ enum Command {
     /// Run the flows of a MirrorMaker 2 file.
     #[command(visible_alias = "mm2")]
     Run(RunArguments),
+    /// Show how far the copies are and what stands, from any machine.
+    Status(status::StatusArguments),
     /// Decide about partitions that stand.
     Resume(resume::ResumeArguments),
     /// See a mirror work: two Kafka clusters in this process, traffic, a kill -9, and a comparison of every record.
@@ -127,6 +131,11 @@ pub fn main() -> ExitCode {
             log_to_stderr(arguments.log_format, screen);
             run::run(&run, screen).into()
         }
+        (Some(Command::Status(status)), _) => {
+            // What cannot be reached is part of the result.
+            quietly_to_stderr(arguments.log_format);
+            status::run(status).into()
+        }
         (Some(Command::Resume(resume)), _) => {
             log_to_stderr(arguments.log_format, false);
             resume::run(resume).into()
@@ -140,9 +149,18 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// Only errors, unless asked for more.
+fn quietly_to_stderr(format: LogFormat) {
+    log_filtered(format, false, "error");
+}
+
 /// With a `screen`, lines go above it, and it gives them their colour.
 fn log_to_stderr(format: LogFormat, screen: bool) {
-    let filter = EnvFilter::try_from_env("TOWPATH_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    log_filtered(format, screen, "info");
+}
+
+fn log_filtered(format: LogFormat, screen: bool, default: &str) {
+    let filter = EnvFilter::try_from_env("TOWPATH_LOG").unwrap_or_else(|_| EnvFilter::new(default));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| screen::LogWriter);
     match format {
         LogFormat::Text => {

@@ -275,7 +275,7 @@ mod tests {
     use crate::mirror::{Behind, Totals, partition::Progress};
 
     fn report(records: u64, bytes_in: u64) -> FlowReport {
-        let progress = Progress { records, bytes_in, ..Progress::default() };
+        let progress = Progress { records, bytes_in, bytes_out: bytes_in.max(1), ..Progress::default() };
         let totals =
             Totals { partitions: 24, caught_up: 20, lag: 1_234_567, lag_ms: 2_500, progress, ..Totals::default() };
         FlowReport {

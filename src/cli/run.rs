@@ -12,6 +12,7 @@ use tracing::{error, info, warn};
 
 use super::{Exit, RunArguments, screen};
 use crate::{
+    api::Server,
     config,
     mirror::{Outcome, Supervisor},
     os_error::Reason,
@@ -43,6 +44,7 @@ pub(super) fn run(arguments: &RunArguments, screen: bool) -> Exit {
             return Exit::Internal;
         }
     };
+    let http_listen = loaded.settings.http_listen;
     let shown = if screen { screen::show(loaded.settings.flows.len()) } else { None };
     let (shown, watcher) = shown.unzip();
     let exit = LocalSet::new().block_on(&runtime, async {
@@ -53,6 +55,12 @@ pub(super) fn run(arguments: &RunArguments, screen: bool) -> Exit {
         }
         if arguments.dry_run {
             return dry_run(supervisor).await;
+        }
+        if let Some(at) = http_listen
+            && let Err(error) = Server::start(at, supervisor.observer())
+        {
+            // Several mirrors may run on one host; none of them fails for that.
+            warn!(%error, "metrics and readiness are not shown over http (towpath.http.listen); the mirror goes on");
         }
         if arguments.while_stdin_open {
             stop_with_stdin(stop.clone());

@@ -74,6 +74,17 @@ pub struct SyncAnswer {
     pub assignment: Bytes,
 }
 
+/// One member of a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupMember {
+    /// Its static name; brokers before 2.4 do not tell it.
+    pub instance_id: Option<String>,
+    /// As it called itself when it connected.
+    pub client_id: String,
+    /// Where it connected from.
+    pub host: String,
+}
+
 /// One committed offset with its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OffsetToCommit {
@@ -231,6 +242,26 @@ impl GroupConnection {
         let answer = self.connection.request(&request, self.timeout).await?;
         let members = answer.groups.into_iter().flat_map(|group| group.members);
         Ok(members.filter_map(|member| Some(member.group_instance_id?.to_string())).collect())
+    }
+
+    /// The members as the coordinator knows them; one that was killed stays among them until its session ends.
+    ///
+    /// # Errors
+    /// If it was not answered. A group that does not exist has no members.
+    pub async fn describe(&self) -> Result<Result<Vec<GroupMember>, ErrorCode>, RequestError> {
+        let request = DescribeGroupsRequest::default().with_groups(vec![self.group_id()]);
+        let answer = self.connection.request(&request, self.timeout).await?;
+        let Some(group) = answer.groups.into_iter().next() else { return Ok(Ok(Vec::new())) };
+        let code = ErrorCode(group.error_code);
+        if !code.is_none() && code != ErrorCode::GROUP_ID_NOT_FOUND {
+            return Ok(Err(code));
+        }
+        let member = |member: kafka_protocol::messages::describe_groups_response::DescribedGroupMember| GroupMember {
+            instance_id: member.group_instance_id.map(|id| id.to_string()),
+            client_id: member.client_id.to_string(),
+            host: member.client_host.to_string(),
+        };
+        Ok(Ok(group.members.into_iter().map(member).collect()))
     }
 
     /// Commits offsets in the name of a member, or of nobody (`generation` -1, empty member id).

@@ -16,6 +16,6 @@ pub use admin::{NewTopic, TopicConfigs};
 pub(crate) use cluster::wire_topic;
 pub use cluster::{Cluster, ClusterConfig};
 pub use error::ClientError;
-pub use groups::{GroupConnection, JoinAnswer, JoinRequest, OffsetToCommit, SyncAnswer};
+pub use groups::{GroupConnection, GroupMember, JoinAnswer, JoinRequest, OffsetToCommit, SyncAnswer};
 pub use offsets::{EpochEnd, ListedOffset, OffsetQuery, ProducerState, describe_producers, epoch_end, list_offsets};
 pub use snapshot::{ClusterSnapshot, Endpoint, PartitionLeader, TopicInfo};

@@ -27,6 +27,7 @@ pub fn effective(settings: &ProcessSettings) -> String {
     out.put("towpath.worker.threads", settings.worker_threads);
     out.put("towpath.state.dir", settings.state_dir.display());
     out.put("towpath.progress.interval.seconds", settings.progress_interval.as_secs());
+    out.put("towpath.http.listen", settings.http_listen.map_or_else(|| "off".to_owned(), |at| at.to_string()));
     for flow in &settings.flows {
         out.flow(flow);
     }
@@ -176,6 +177,7 @@ impl Output {
         self.millis("towpath.session.timeout.ms", flow.lease.session_timeout);
         self.millis("towpath.heartbeat.interval.ms", flow.lease.heartbeat_interval);
         self.millis("towpath.anchor.interval.ms", flow.anchor.interval);
+        self.put("towpath.not.moving.seconds", flow.not_moving.as_secs());
     }
 }
 

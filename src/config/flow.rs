@@ -7,9 +7,9 @@ use super::reader::{Names, Reader, Side};
 use super::values;
 use crate::mirror::settings::{
     AnchorSettings, CONNECT_TIMEOUT, CONNECTIONS_MAX_IDLE, ClusterAlias, ClusterSettings, FetchSettings, FlowSettings,
-    Isolation, LeaseSettings, LogAppendTime, METADATA_MAX_AGE, OPEN_BYTES_MAX, OnSourceRecreated, OnTargetNotEmpty,
-    OnTargetRecreated, OnTrouble, ProduceSettings, RECONNECT_BACKOFF, RECONNECT_BACKOFF_MAX, REFRESH_TOPICS,
-    REPLICATION_FACTOR, REQUEST_TIMEOUT, StartOffset,
+    Isolation, LeaseSettings, LogAppendTime, METADATA_MAX_AGE, NOT_MOVING, OPEN_BYTES_MAX, OnSourceRecreated,
+    OnTargetNotEmpty, OnTargetRecreated, OnTrouble, ProduceSettings, RECONNECT_BACKOFF, RECONNECT_BACKOFF_MAX,
+    REFRESH_TOPICS, REPLICATION_FACTOR, REQUEST_TIMEOUT, StartOffset,
 };
 use crate::topics::{DEFAULT_TOPICS, DEFAULT_TOPICS_EXCLUDE, JavaPattern, ReplicationPolicy, Separators, TopicFilter};
 
@@ -93,6 +93,7 @@ pub(super) fn build(reader: &mut Reader, pair: &Pair, memory_bytes: u64) -> Opti
         open_bytes_max: read_or(reader, &names.flow("towpath.open.max.bytes"), OPEN_BYTES_MAX, open_bytes_max),
         commit_source_offsets: read_or(reader, &names.flow("towpath.commit.source.offsets"), true, values::boolean),
         source_group_id: group,
+        not_moving: read_or(reader, &names.flow("towpath.not.moving.seconds"), NOT_MOVING, values::seconds),
         // Last, so that everything above was read when one of these is missing.
         source: source?,
         target: target?,

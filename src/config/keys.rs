@@ -153,6 +153,12 @@ pub(super) const USED: &[Key] = &[
     key("towpath.state.dir", Place::Top, "see below", "Holds the lock file and the instance id."),
     key("towpath.progress.interval.seconds", Place::Top, "`10`", "How often the progress line is printed, in seconds."),
     key(
+        "towpath.http.listen",
+        Place::Top,
+        "`127.0.0.1:9877`",
+        "Where `/metrics`, `/health` and `/ready` are shown: an address of this host, or `off`. If another process has the port, that is said once, and the mirror goes on.",
+    ),
+    key(
         "towpath.on.target.not.empty",
         Place::Flow,
         "`stop`",
@@ -219,6 +225,12 @@ pub(super) const USED: &[Key] = &[
         Place::Flow,
         "`1000`",
         "How often positions are made durable while records move, in ms; at least 100.",
+    ),
+    key(
+        "towpath.not.moving.seconds",
+        Place::Flow,
+        "`60`",
+        "A partition that has something to copy and did not move for so long is named, with what it waits for.",
     ),
     key("towpath.lanes.per.broker", Place::Flow, "`2`", "Produce connections per target broker, 1 to 16."),
 ];

@@ -7,7 +7,8 @@ use super::properties::Properties;
 use super::reader::Reader;
 use super::{ConfigErrors, Entry, Environment, Fault, Loaded, flow, leftover, security, values};
 use crate::mirror::settings::{
-    ClusterAlias, FlowSettings, MEMORY_BYTES, MEMORY_BYTES_MIN, PROGRESS_INTERVAL, ProcessSettings, WORKER_THREADS,
+    ClusterAlias, FlowSettings, HTTP_LISTEN, MEMORY_BYTES, MEMORY_BYTES_MIN, PROGRESS_INTERVAL, ProcessSettings,
+    WORKER_THREADS,
 };
 
 /// A pair of clusters whose flow runs.
@@ -25,6 +26,7 @@ pub(super) fn parse(properties: Properties, file: &str, environment: &Environmen
     let memory_bytes = memory_bytes(&mut reader);
     let worker_threads = reader.read(&top("towpath.worker.threads"), values::number(1u16, 256));
     let progress_interval = reader.read(&top("towpath.progress.interval.seconds"), values::seconds);
+    let http_listen = reader.read(&top("towpath.http.listen"), values::loopback);
     let state_dir = state_dir(&mut reader, environment);
     let pairs = pairs.unwrap_or_default();
     let flows: Vec<FlowSettings> =
@@ -46,6 +48,7 @@ pub(super) fn parse(properties: Properties, file: &str, environment: &Environmen
                     worker_threads: worker_threads.map_or(WORKER_THREADS, usize::from),
                     state_dir,
                     progress_interval: progress_interval.unwrap_or(PROGRESS_INTERVAL),
+                    http_listen: http_listen.unwrap_or(Some(HTTP_LISTEN)),
                 },
                 notes,
             })

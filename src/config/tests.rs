@@ -327,6 +327,7 @@ fn every_key_of_the_table_has_an_effect() {
             "isolation.level" => "read_uncommitted",
             "client.rack" | "client.id" | "towpath.group.id" | "topics" | "topics.exclude" => "x",
             "towpath.state.dir" => "/x",
+            "towpath.http.listen" => "off",
             "replication.policy.class" => "IdentityReplicationPolicy",
             "replication.policy.separator" => "-",
             "acks" => "-1",

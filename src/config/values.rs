@@ -1,5 +1,6 @@
 //! Values as Kafka's `ConfigDef` reads them: text in, a typed value or what is accepted out.
 
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -87,6 +88,25 @@ pub(super) fn addresses(text: &str) -> Result<Vec<HostPort>, Accepted> {
         return Err("no address; write host:port, host:port, …".to_owned());
     }
     every(items.iter().map(|item| address(item)))
+}
+
+/// An address of this host and a port, or `off`.
+pub(super) fn loopback(text: &str) -> Result<Option<SocketAddr>, Accepted> {
+    let text = text.trim();
+    if text == "off" {
+        return Ok(None);
+    }
+    let named = text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
+    let at: SocketAddr = named.as_deref().unwrap_or(text).parse().map_err(|_| {
+        "neither address:port, such as 127.0.0.1:9877 (with port 0 any free one is taken), nor off".to_owned()
+    })?;
+    if at.ip().is_loopback() {
+        Ok(Some(at))
+    } else {
+        Err("not an address of this host alone: there is no authentication in this version; use 127.0.0.1 or [::1], and \
+             let a proxy on this host guard what others may see"
+            .to_owned())
+    }
 }
 
 /// All of them, or all that is wrong with them.

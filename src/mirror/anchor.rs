@@ -8,6 +8,7 @@
 //! may hold, and [`Record::from_commit`] reads it. A partition that stands before it ever had a position has a
 //! [`Standing`] only, which is no position: whoever looks for one must find none.
 
+use super::partition::{Lost, PartitionState};
 use crate::{
     batch::ProducerIdentity,
     protocol::{LeaderEpoch, TopicId},
@@ -68,6 +69,43 @@ pub struct Notes {
     pub decision: Option<DecisionId>,
     /// Why the partition stands, if it does.
     pub incident: Option<Incident>,
+    /// The last losses at the source, oldest first; at most [`RECORDED_LOSSES_MAX`].
+    pub losses: Vec<Lost>,
+    /// What was lost and passed over since the copy began.
+    pub passed: Passed,
+    /// What the partition waits for, if that lasts.
+    pub waits: Option<String>,
+    /// When the position was seen to be this one, in milliseconds.
+    pub at_ms: Option<i64>,
+    /// Since when the state is this one, in milliseconds.
+    pub since_ms: Option<i64>,
+}
+
+/// Losses that an anchor names one by one.
+pub const RECORDED_LOSSES_MAX: usize = 8;
+
+/// Counts over the life of a copy, all incarnations together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Passed {
+    /// Offsets lost at the source before they were copied.
+    pub lost: u64,
+    /// Offsets that the source lost after they were copied.
+    pub truncated: u64,
+    /// Records of other writers on the target.
+    pub foreign: u64,
+}
+
+/// How a partition looks from outside, beside what its machine knows.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    /// `PartitionState::code`.
+    pub state: &'static str,
+    /// What it waits for.
+    pub waits: Option<String>,
+    /// Since when, in milliseconds.
+    pub since_ms: i64,
+    /// Now, in milliseconds, if the position is known to be the one recorded.
+    pub at_ms: Option<i64>,
 }
 
 /// Epochs kept in an anchor: elections between two that matter for one truncation.
@@ -102,6 +140,8 @@ pub struct Incident {
     pub key: String,
     /// For people.
     pub reason: String,
+    /// What to do about it, for people; empty in records of earlier versions.
+    pub remedy: String,
 }
 
 /// What a commit under the lease's group says.
@@ -122,14 +162,20 @@ pub struct Standing {
     pub target_topic_id: TopicId,
     /// The last decision that was carried out.
     pub decision: Option<DecisionId>,
-    /// Why it stands.
-    pub incident: Incident,
+    /// Why it stands; `None` while it only waits.
+    pub incident: Option<Incident>,
+    /// What it waits for.
+    pub waits: Option<String>,
+    /// Since when, in milliseconds.
+    pub since_ms: Option<i64>,
 }
 
 /// The version this code writes and the only one it reads.
 const VERSION: &str = "towpath-anchor-1";
 /// Of a [`Standing`].
 const STANDING_VERSION: &str = "towpath-state-1";
+/// Of what a partition waits for.
+const WAITS_BYTES_MAX: usize = 240;
 /// Reasons hold words of brokers; the limit of a commit's metadata (`offset.metadata.max.bytes`) is 4096 by default.
 const REASON_BYTES_MAX: usize = 600;
 /// Kafka's own cluster ids have 22 characters.
@@ -159,7 +205,7 @@ pub enum AnchorError {
 }
 
 impl Anchor {
-    /// The metadata text: 120 to 350 characters, of a partition that stands less than 1500.
+    /// The metadata text: 150 to 400 characters, with losses up to 300 more, of a partition that stands less than 2500.
     #[must_use]
     pub fn to_metadata(&self) -> String {
         let mut text = format!(
@@ -241,6 +287,15 @@ impl Notes {
         if let Some(DecisionId(id)) = self.decision {
             text.push_str(&format!(" d={id:016x}"));
         }
+        if !self.losses.is_empty() {
+            let ranges: Vec<String> = self.losses.iter().map(|lost| format!("{}-{}", lost.from, lost.to)).collect();
+            text.push_str(&format!(" l={}", ranges.join(",")));
+        }
+        if self.passed != Passed::default() {
+            let Passed { lost, truncated, foreign } = self.passed;
+            text.push_str(&format!(" x={lost},{truncated},{foreign}"));
+        }
+        write_times(text, self.at_ms, self.since_ms, self.waits.as_deref());
         if let Some(incident) = &self.incident {
             incident.write(text);
         }
@@ -264,7 +319,30 @@ impl Notes {
         });
         let mark = mark.map(|mark| mark.ok_or(AnchorError::Word { word: "k" })).transpose()?;
         let source_cluster = words.get("c").map(unescape);
-        Ok(Self { history, mark, source_cluster, decision: words.decision()?, incident: Incident::read(words) })
+        Ok(Self {
+            history,
+            mark,
+            source_cluster,
+            decision: words.decision()?,
+            incident: Incident::read(words),
+            losses: words.losses()?,
+            passed: words.passed()?,
+            waits: words.get("w").map(unescape),
+            at_ms: words.time("at")?,
+            since_ms: words.time("sn")?,
+        })
+    }
+}
+
+fn write_times(text: &mut String, at_ms: Option<i64>, since_ms: Option<i64>, waits: Option<&str>) {
+    for (key, ms) in [("at", at_ms), ("sn", since_ms)] {
+        if let Some(ms) = ms {
+            text.push_str(&format!(" {key}={ms}"));
+        }
+    }
+    if let Some(waits) = waits {
+        text.push_str(" w=");
+        escape(waits, WAITS_BYTES_MAX, text);
     }
 }
 
@@ -274,10 +352,15 @@ impl Incident {
         escape(&self.key, REASON_BYTES_MAX, text);
         text.push_str(" why=");
         escape(&self.reason, REASON_BYTES_MAX, text);
+        if !self.remedy.is_empty() {
+            text.push_str(" do=");
+            escape(&self.remedy, REASON_BYTES_MAX, text);
+        }
     }
 
     fn read(words: &Words<'_>) -> Option<Self> {
-        Some(Self { key: unescape(words.get("ik")?), reason: unescape(words.get("why").unwrap_or_default()) })
+        let text = |key| unescape(words.get(key).unwrap_or_default());
+        Some(Self { key: unescape(words.get("ik")?), reason: text("why"), remedy: text("do") })
     }
 }
 
@@ -287,7 +370,10 @@ impl Standing {
         if let Some(DecisionId(id)) = self.decision {
             text.push_str(&format!(" d={id:016x}"));
         }
-        self.incident.write(&mut text);
+        write_times(&mut text, None, self.since_ms, self.waits.as_deref());
+        if let Some(incident) = &self.incident {
+            incident.write(&mut text);
+        }
         text
     }
 }
@@ -324,7 +410,9 @@ impl Record {
             state: words.required("st")?.to_owned(),
             target_topic_id: parse("t", words.required("t")?)?,
             decision: words.decision()?,
-            incident: Incident::read(&words).ok_or(AnchorError::Word { word: "ik" })?,
+            incident: Incident::read(&words),
+            waits: words.get("w").map(unescape),
+            since_ms: words.time("sn")?,
         }))
     }
 
@@ -342,7 +430,48 @@ impl Record {
     pub fn incident(&self) -> Option<&Incident> {
         match self {
             Self::Anchor(anchor) => anchor.notes.incident.as_ref(),
-            Self::Standing(standing) => Some(&standing.incident),
+            Self::Standing(standing) => standing.incident.as_ref(),
+        }
+    }
+
+    /// What it waits for, if that lasts.
+    #[must_use]
+    pub fn waits(&self) -> Option<&str> {
+        match self {
+            Self::Anchor(anchor) => anchor.notes.waits.as_deref(),
+            Self::Standing(standing) => standing.waits.as_deref(),
+        }
+    }
+
+    /// Since when the state is this one, in milliseconds.
+    #[must_use]
+    pub fn since_ms(&self) -> Option<i64> {
+        match self {
+            Self::Anchor(anchor) => anchor.notes.since_ms,
+            Self::Standing(standing) => standing.since_ms,
+        }
+    }
+
+    /// Adds how the partition looks from outside: brokers that keep it waiting are not known to its machine.
+    pub fn stamp(&mut self, seen: Seen) {
+        let stands = self.incident().is_some();
+        match self {
+            Self::Anchor(anchor) => {
+                // The first anchor is known by its state.
+                if !stands && anchor.state != PartitionState::Anchoring.code() {
+                    seen.state.clone_into(&mut anchor.state);
+                }
+                anchor.notes.waits = seen.waits.filter(|_| !stands);
+                anchor.notes.since_ms = Some(seen.since_ms);
+                anchor.notes.at_ms = seen.at_ms.or(anchor.notes.at_ms);
+            }
+            Self::Standing(standing) => {
+                if !stands {
+                    seen.state.clone_into(&mut standing.state);
+                }
+                standing.waits = seen.waits.filter(|_| !stands);
+                standing.since_ms = Some(seen.since_ms);
+            }
         }
     }
 
@@ -386,6 +515,28 @@ impl<'a> Words<'a> {
     fn decision(&self) -> Result<Option<DecisionId>, AnchorError> {
         let id = self.get("d").map(|text| u64::from_str_radix(text, 16).map(DecisionId));
         id.transpose().map_err(|_| AnchorError::Word { word: "d" })
+    }
+
+    fn time(&self, key: &'static str) -> Result<Option<i64>, AnchorError> {
+        self.get(key).map(|text| parse(key, text)).transpose()
+    }
+
+    fn losses(&self) -> Result<Vec<Lost>, AnchorError> {
+        let range = |one: &str| {
+            let (from, to) = one.split_once('-')?;
+            Some(Lost { from: from.parse().ok()?, to: to.parse().ok()? })
+        };
+        let ranges = self.get("l").map(|text| text.split(',').take(RECORDED_LOSSES_MAX).map(range).collect());
+        ranges.unwrap_or(Some(Vec::new())).ok_or(AnchorError::Word { word: "l" })
+    }
+
+    fn passed(&self) -> Result<Passed, AnchorError> {
+        let Some(text) = self.get("x") else { return Ok(Passed::default()) };
+        let counts: Option<Vec<u64>> = text.split(',').take(4).map(|count| count.parse().ok()).collect();
+        match counts.as_deref() {
+            Some(&[lost, truncated, foreign]) => Ok(Passed { lost, truncated, foreign }),
+            _ => Err(AnchorError::Word { word: "x" }),
+        }
     }
 }
 
@@ -431,110 +582,4 @@ fn unescape(word: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn anchors() -> impl Strategy<Value = Anchor> {
-        (
-            (0..=i64::MAX, 0..=i64::MAX, 0..=i32::MAX),
-            (any::<[u8; 16]>(), any::<[u8; 16]>(), -1..=i32::MAX),
-            (0..=i64::MAX, 0..=i16::MAX),
-            any::<(bool, bool)>(),
-            notes(),
-        )
-            .prop_map(|(position, topic, identity, shape, notes)| Anchor {
-                position: Position { source_next: position.0, target_next: position.1, next_sequence: position.2 },
-                source_topic_id: TopicId::new(topic.0),
-                target_topic_id: TopicId::new(topic.1),
-                leader_epoch: LeaderEpoch(topic.2),
-                identity: ProducerIdentity { producer_id: identity.0, producer_epoch: identity.1 },
-                shape: Shape { read_committed: shape.0, sealed_append_time: shape.1 },
-                state: "held-by-transaction".into(),
-                notes,
-            })
-    }
-
-    fn notes() -> impl Strategy<Value = Notes> {
-        let start = (0..=i32::MAX, 0..=i64::MAX);
-        let start = start.prop_map(|(epoch, start)| EpochStart { epoch: LeaderEpoch(epoch), start });
-        let mark = (0..=i64::MAX, any::<u32>()).prop_map(|(base_offset, crc)| Mark { base_offset, crc });
-        let incident = ("[a-z:0-9,-]{1,120}", ".{0,40}").prop_map(|(key, reason)| Incident { key, reason });
-        (
-            prop::collection::vec(start, 0..=HISTORY_MAX),
-            prop::option::of(mark),
-            prop::option::of("[A-Za-z0-9_-]{1,22}"),
-            prop::option::of(any::<u64>().prop_map(DecisionId)),
-            prop::option::of(incident),
-        )
-            .prop_map(|(history, mark, source_cluster, decision, incident)| Notes {
-                history,
-                mark,
-                source_cluster,
-                decision,
-                incident,
-            })
-    }
-
-    proptest! {
-        #[test]
-        fn an_anchor_survives_its_commit(anchor in anchors()) {
-            let metadata = anchor.to_metadata();
-            // The broker's default limit is 4096 characters; a commit of many partitions should stay small.
-            let most = if anchor.notes.incident.is_some() { 2000 } else { 460 };
-            prop_assert!(metadata.len() <= most, "{} characters", metadata.len());
-            prop_assert_eq!(Anchor::from_commit(anchor.position.target_next, &metadata), Ok(anchor));
-        }
-
-        #[test]
-        fn no_metadata_panics(text in ".{0,200}", offset in any::<i64>()) {
-            let _ = Anchor::from_commit(offset, &text);
-        }
-
-        #[test]
-        fn a_damaged_anchor_is_an_error_or_another_anchor_never_a_panic(anchor in anchors(), cut in 0_usize..2000) {
-            let metadata = anchor.to_metadata();
-            let cut = cut.min(metadata.len());
-            let _ = Anchor::from_commit(anchor.position.target_next, metadata.get(..cut).unwrap_or_default());
-        }
-    }
-
-    #[test]
-    fn an_anchor_of_the_first_version_is_read() {
-        let text = "towpath-anchor-1 s=1500 i=AAAAAAAAAAAAAAAAAAAAAA t=AAAAAAAAAAAAAAAAAAAAAA e=3 p=4611686018427387911 \
-                    pe=0 q=1500 m=co st=copying";
-        let anchor = Anchor::from_commit(1400, text).unwrap();
-        assert_eq!((anchor.position.source_next, anchor.state.as_str()), (1500, "copying"));
-        assert_eq!(anchor.notes, Notes::default());
-        assert_eq!(anchor.to_metadata(), text);
-    }
-
-    #[test]
-    fn a_partition_that_stands_without_a_position_is_no_anchor() {
-        let incident = Incident { key: "target-not-empty:x".into(), reason: "100 % full + über\u{1}".into() };
-        let state = "target-not-empty".to_owned();
-        let standing = Standing { state, target_topic_id: TopicId::new([7; 16]), decision: None, incident };
-        let record = Record::Standing(standing);
-        let text = record.to_metadata();
-        assert_eq!(Record::from_commit(0, &text).as_ref(), Ok(&record));
-        assert!(matches!(Anchor::from_commit(0, &text), Err(AnchorError::Version { .. })));
-    }
-
-    #[test]
-    fn a_long_reason_is_cut_off() {
-        let incident = Incident { key: "refused:1".into(), reason: "ü".repeat(5000) };
-        let standing = Standing { state: "refused".into(), target_topic_id: TopicId::ZERO, decision: None, incident };
-        assert!(Record::Standing(standing).to_metadata().len() < 1500);
-    }
-
-    #[test]
-    fn another_programs_commit_is_named_not_ignored() {
-        assert_eq!(Anchor::from_commit(5, ""), Err(AnchorError::Version { found: String::new() }));
-        assert_eq!(
-            Anchor::from_commit(5, "towpath-anchor-2 s=1"),
-            Err(AnchorError::Version { found: "towpath-anchor-2".into() })
-        );
-        assert_eq!(Anchor::from_commit(5, "towpath-anchor-1 s=1 q=1 p=5"), Err(AnchorError::Word { word: "pe" }));
-    }
-}
+mod tests;

@@ -472,14 +472,17 @@ async fn tail(shard: &Rc<Shard>, connections: &mut Connections, ask: &Ask, range
     match found {
         Ok(()) => {}
         Err(error) => {
-            warn!(
-                topic = ask.target.topic.as_str(),
-                partition = ask.target.partition.0,
-                from = range.start,
-                to = range.end,
-                error,
-                "the target's tail could not be read"
-            );
+            if shard.may_say("the target's tail could not be read", -1) {
+                let (topic, partition) = (ask.target.topic.as_str(), ask.target.partition.0);
+                warn!(
+                    topic,
+                    partition,
+                    from = range.start,
+                    to = range.end,
+                    error,
+                    "the target's tail could not be read"
+                );
+            }
             shard.refresh_target();
             shard.with(ask.copy, |entry, now| {
                 entry.machine.note_locate_trouble(false, &error);

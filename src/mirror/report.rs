@@ -82,6 +82,12 @@ pub(crate) enum Report {
 pub struct PartitionReport {
     /// What it is doing.
     pub state: PartitionState,
+    /// Since when, in milliseconds of the time of day.
+    pub since_ms: i64,
+    /// Since when it has not moved although it should have, if that was long enough to be told.
+    pub not_moving_since_ms: Option<i64>,
+    /// Both clusters were asked, so that offsets and lag are known.
+    pub located: bool,
     /// Next source offset to copy.
     pub source_next: i64,
     /// Offsets between it and the source's end.
@@ -164,6 +170,9 @@ pub struct Watcher {
 
 /// A share of bytes in per cent, to a tenth. If there is a rest, however small, it does not read as all.
 fn share(part: u64, all: u64, has_rest: bool) -> String {
+    if all == 0 && !has_rest {
+        return "-".to_owned();
+    }
     if !has_rest {
         return "100 %".to_owned();
     }
@@ -240,7 +249,7 @@ mod tests {
 
     #[test]
     fn the_sealed_share_names_what_was_opened_and_why() {
-        assert_eq!(said(0, |_| {}), "100 %");
+        assert_eq!(said(0, |_| {}), "-", "nothing was copied, which is no share");
         assert_eq!(said(1000, |_| {}), "100 %");
         assert_eq!(
             said(1000, |progress| progress.opened.of_mut(OpenReason::Thinned).add(3, 255)),

@@ -2,21 +2,22 @@
 //!
 //! A mirror that runs takes it up within seconds, another one at its next start. Nothing here needs the source.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::{
     anchor::{AnchorError, Record},
     decision::{Action, Decision},
-    flow::{decision, leave, leave_topic, target_cluster},
+    flow::{decision, leave, leave_topic, lone_cluster},
     lease::lease_group,
     partition::go_on,
+    records::read_records,
     runs::{Row, RunsTopic},
     settings::FlowSettings,
 };
 use crate::{
-    client::{ClientError, Cluster, GroupConnection},
+    client::{ClientError, Cluster},
     protocol::{TopicId, TopicName, TopicPartition},
 };
 
@@ -59,25 +60,14 @@ pub enum ResumeError {
     /// The target cannot be asked.
     #[error("{0}")]
     Target(#[from] ClientError),
-    /// Its coordinator or the record of a partition cannot be read.
-    #[error("what the partitions say cannot be read from {cluster}: {why}")]
-    Records {
-        /// Alias of the target.
-        cluster: String,
-        /// Why.
-        why: String,
-    },
 }
-
-/// The last record of each partition that the group or the runs topic holds.
-type Records = BTreeMap<TopicPartition, Result<Record, AnchorError>>;
 
 /// Shows why partitions stand, and decides.
 ///
 /// # Errors
 /// See [`ResumeError`]. That nothing stands is no error: the list then has no decision in it.
 pub async fn resume(asked: &Resume) -> Result<Vec<Answered>, ResumeError> {
-    let cluster = target_cluster(&asked.flow.target);
+    let cluster = lone_cluster(&asked.flow.target);
     cluster.bootstrap(Some(Instant::now() + PATIENCE), || ()).await?;
     cluster.refresh_all().await?;
     let source = asked.flow.source.alias.as_str();
@@ -88,7 +78,7 @@ pub async fn resume(asked: &Resume) -> Result<Vec<Answered>, ResumeError> {
         // No flow ever ran.
         return Ok(Vec::new());
     }
-    let records = read_records(&cluster, &group, &runs).await?;
+    let records = read_records(&cluster, &group, &runs, |_| true).await?;
     let mut plan = Plan::default();
     let current = cluster.snapshot().topic_id(&remote);
     for (partition, record) in records.into_iter().filter(|(partition, _)| partition.topic == remote) {
@@ -98,26 +88,6 @@ pub async fn resume(asked: &Resume) -> Result<Vec<Answered>, ResumeError> {
         plan.apply(asked, cluster, runs, remote, current).await?;
     }
     Ok(plan.answered)
-}
-
-async fn read_records(cluster: &Cluster, group: &str, runs: &RunsTopic) -> Result<Records, ResumeError> {
-    let failed = |why: String| ResumeError::Records { cluster: cluster.alias().to_string(), why };
-    let coordinator = cluster.coordinator(group).await?;
-    let connection = cluster.broker(coordinator).await?;
-    let connection = GroupConnection::new(connection, Arc::from(group), cluster.request_timeout());
-    let answer = connection.fetch_offsets().await.map_err(|error| failed(error.to_string()))?;
-    if !answer.group_error.is_none() {
-        return Err(failed(answer.group_error.to_string()));
-    }
-    let mut records = Records::new();
-    for offset in answer.partitions.into_iter().filter(|offset| offset.committed_offset >= 0) {
-        let metadata = offset.metadata.unwrap_or_default();
-        records.insert(offset.tp, Record::from_commit(offset.committed_offset, &metadata));
-    }
-    for (partition, (offset, metadata)) in runs.read(0).await?.anchors {
-        records.entry(partition).or_insert_with(|| Record::from_commit(offset, &metadata));
-    }
-    Ok(records)
 }
 
 #[derive(Default)]

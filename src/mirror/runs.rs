@@ -480,9 +480,11 @@ mod tests {
         let mut rows = Rows::default();
         assert!(!missed(&rows), "never copied");
         let row = |record: &Record| (record.offset(), record.to_metadata());
-        let incident = Incident { key: "target-not-empty:1".to_owned(), reason: "target not empty".to_owned() };
+        let (key, reason) = ("target-not-empty:1".to_owned(), "target not empty".to_owned());
+        let state = "target-not-empty".to_owned();
+        let incident = Some(Incident { key, reason, remedy: String::new() });
         let standing =
-            Standing { state: "target-not-empty".to_owned(), target_topic_id: id(1), decision: None, incident };
+            Standing { target_topic_id: id(1), decision: None, incident, waits: None, since_ms: None, state };
         rows.anchors.insert(at(2), row(&Record::Standing(standing)));
         assert!(!missed(&rows), "it stood, and never held a copy");
         rows.anchors.insert(at(0), row(&anchor(id(1))));

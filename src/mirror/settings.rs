@@ -4,6 +4,7 @@
 //! number has its default beside it, as a constant with the reason for it.
 
 use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -22,7 +23,12 @@ pub struct ProcessSettings {
     pub state_dir: PathBuf,
     /// How often the progress line is printed.
     pub progress_interval: Duration,
+    /// Where metrics and readiness are shown, an address of this host; `None`: nowhere.
+    pub http_listen: Option<SocketAddr>,
 }
+
+/// Only this host can ask: there is no authentication yet. The port is nobody's by convention.
+pub const HTTP_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9877);
 
 /// 64 MiB: 64 frames of the default size, enough for a link of 100 ms at 5 Gbit/s, and the process stays under 100 MB.
 pub const MEMORY_BYTES: u64 = 64 << 20;
@@ -84,7 +90,12 @@ pub struct FlowSettings {
     pub commit_source_offsets: bool,
     /// The group of those commits; `None`: `towpath.<source>.<target>`.
     pub source_group_id: Option<String>,
+    /// A partition that has something to copy and did not move for so long is named.
+    pub not_moving: Duration,
 }
+
+/// Twice the usual timeout of a request: by then whatever failed was tried again.
+pub const NOT_MOVING: Duration = Duration::from_secs(60);
 
 /// What a batch may become when it is decompressed: a hundred times the broker's default limit of a batch, more than JSON
 /// compresses to. Java's consumers have no such limit; it is here so that a batch made to fill memory does not.

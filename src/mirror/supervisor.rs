@@ -11,11 +11,12 @@ use tokio::{
     task::LocalSet,
 };
 use tokio_util::{either::Either, sync::CancellationToken};
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use super::{
     flow::{Directory, Flow, FlowContext, FlowEnd, FlowError, FlowStatus, Network, wall_ms},
     lease::{LockError, StateLock, instance_id},
+    observe::{self, Observer, Questions},
     partition::PartitionState,
     report::{FlowReport, Sealed, Totals, Watcher},
     settings::{FlowSettings, ProcessSettings},
@@ -60,6 +61,7 @@ pub struct Supervisor {
     until_caught_up: bool,
     stop: CancellationToken,
     watcher: Option<Watcher>,
+    questions: Option<Questions>,
     simulated: Option<Arc<dyn Connector>>,
 }
 
@@ -67,7 +69,7 @@ impl Supervisor {
     /// `stop` ends the run; with `until_caught_up` it ends by itself.
     #[must_use]
     pub fn new(settings: ProcessSettings, until_caught_up: bool, stop: CancellationToken) -> Self {
-        Self { settings, until_caught_up, stop, watcher: None, simulated: None }
+        Self { settings, until_caught_up, stop, watcher: None, questions: None, simulated: None }
     }
 
     /// Somebody who shows the progress; without one it is a line in the log every `towpath.progress.interval.seconds`.
@@ -75,6 +77,13 @@ impl Supervisor {
     pub fn watched_by(mut self, watcher: Watcher) -> Self {
         self.watcher = Some(watcher);
         self
+    }
+
+    /// A way to ask what it does, from any thread, while it runs.
+    pub fn observer(&mut self) -> Observer {
+        let (observer, questions) = observe::channel();
+        self.questions = Some(questions);
+        observer
     }
 
     /// Speaks over `connector` instead of TCP, and runs its workers on the calling thread: one process of a simulation.
@@ -108,6 +117,7 @@ impl Supervisor {
                 shard_memory: 0,
                 spawn_shard: Box::new(|_, _| {}),
                 workers: 0,
+                rare: Rc::default(),
                 stop: self.stop.clone(),
             };
             let lines = flow.dry_run(&context).await?;
@@ -139,6 +149,8 @@ impl Supervisor {
             Some(watcher) => Either::Left(tell(statuses.clone(), watcher)),
             None => Either::Right(report_progress(statuses.clone(), self.settings.progress_interval)),
         });
+        let answering =
+            self.questions.take().map(|questions| tokio::task::spawn_local(questions.answer(statuses.clone())));
         let memory = usize::try_from(self.settings.memory_bytes).unwrap_or(usize::MAX);
         let ground = Rc::new(Ground {
             instance_id: instance,
@@ -184,8 +196,17 @@ impl Supervisor {
             }
         }
         progress.abort();
+        if let Some(answering) = answering {
+            answering.abort();
+        }
         for status in statuses.iter().filter(|status| status.borrow().began()) {
-            log_sum(&status.borrow().report(wall_ms()));
+            let status = status.borrow();
+            let report = status.report(wall_ms());
+            if status.matches_nothing() && report.totals.progress.batches == 0 {
+                warn!(flow = %report.name, "nothing was copied: no topic of the source matches");
+            } else {
+                log_sum(&report);
+            }
         }
         drop(workers);
         for thread in threads {
@@ -224,6 +245,7 @@ impl Ground {
             shard_memory: self.shard_memory,
             spawn_shard: Box::new(move |worker, config| spawn.start(worker, config)),
             workers: self.workers,
+            rare: Rc::default(),
             stop: self.stop.clone(),
         }
     }
@@ -425,6 +447,8 @@ fn log_sum(report: &FlowReport) {
         empty_batches = progress.empty_batches,
         aborted_records = progress.aborted_records,
         lost_records = progress.lost_records,
+        truncated_records = progress.truncated_records,
+        foreign_records = progress.foreign_records,
         "copied in all"
     );
 }

@@ -64,7 +64,11 @@ impl MirrorProcess {
              replication.factor = 1\n"
         );
         let prepared = Self { directory, file, child: None, usage: None };
-        let whole = format!("{}towpath.state.dir = {}\n", prepared.file, prepared.directory.join("state").display());
+        let whole = format!(
+            "{}towpath.http.listen = off\ntowpath.state.dir = {}\n",
+            prepared.file,
+            prepared.directory.join("state").display()
+        );
         fs::write(prepared.properties(), whole).map_err(failed)?;
         Ok(prepared)
     }

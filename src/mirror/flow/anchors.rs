@@ -3,6 +3,7 @@
 use std::{
     cell::{Cell, RefCell},
     collections::{BTreeMap, BTreeSet},
+    rc::Rc,
     sync::Arc,
     time::Duration,
 };
@@ -14,7 +15,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::{Anchors, Flow};
+use super::{Anchors, Flow, LINES_MAX};
 use crate::{
     backoff::{self, Backoff},
     client::{
@@ -24,19 +25,23 @@ use crate::{
     mirror::{
         anchor::{Anchor, AnchorError, Record},
         lease_driver::LeaseCommand,
+        observe::Anchored,
         partition::{PartitionState, StopReason},
         report::{AnchorOffer, AnchorOutcome, Command, CopyId},
         runs::{Row, RunsTopic},
     },
     protocol::{ErrorCode, TopicPartition},
+    rare::Rare,
+    wall_clock,
 };
 
 /// Offsets of one commit, and their metadata in bytes: it must stay well below a megabyte (`design.md` 4).
 const OFFSETS_PER_COMMIT: usize = 1000;
 const METADATA_PER_COMMIT: usize = 400_000;
-/// Metadata of a partition that copies, and of one that stands, at most.
-const METADATA_BYTES: usize = 400;
-const METADATA_BYTES_STANDING: usize = 2000;
+/// Metadata of a partition that copies, of one that waits or lost something, and of one that stands, at most.
+const METADATA_BYTES: usize = 450;
+const METADATA_BYTES_WAITING: usize = 1000;
+const METADATA_BYTES_STANDING: usize = 2500;
 /// How often last anchors are copied to the runs topic, where they do not expire.
 const COPY_INTERVAL: Duration = Duration::from_secs(3600);
 /// At a start they are written once what was found has been committed anew.
@@ -72,6 +77,8 @@ pub(super) struct Committer {
     /// Some of them must not wait for the hour to be over.
     copy_now: Notify,
     source: Option<SourceCommits>,
+    rare: Rc<Rare>,
+    tally: Rc<Cell<Anchored>>,
 }
 
 struct SourceCommits {
@@ -87,6 +94,7 @@ impl Committer {
         runs: RunsTopic,
         lease: mpsc::Sender<LeaseCommand>,
         shards: Vec<mpsc::Sender<Command>>,
+        rare: Rc<Rare>,
     ) -> Self {
         let source = flow.settings.commit_source_offsets.then(|| SourceCommits {
             cluster: flow.source.clone(),
@@ -102,6 +110,8 @@ impl Committer {
             uncopied: RefCell::default(),
             copy_now: Notify::new(),
             source,
+            rare,
+            tally: flow.status.borrow().anchors.clone(),
         }
     }
 
@@ -162,7 +172,9 @@ impl Committer {
                 Err(_) => Err(format!("no answer within {} s", RUNS_PATIENCE.as_secs())),
             };
             if let Err(error) = written {
-                warn!(flow = %self.flow, error, "runs could not be written; anchors wait");
+                if self.rare.allows(Instant::now(), "runs could not be written", -1) {
+                    warn!(flow = %self.flow, error, "runs could not be written; anchors wait");
+                }
                 // Offered again at once otherwise.
                 tokio::time::sleep(Duration::from_millis(200)).await;
                 self.answer(&lot, &BTreeSet::new()).await;
@@ -173,9 +185,9 @@ impl Committer {
     }
 
     async fn commit(&self, lot: Vec<AnchorOffer>) {
-        // Brokers drop the offsets of a topic with it: only a copy can say that it is gone.
-        let (gone, lot): (Vec<_>, Vec<_>) =
-            lot.into_iter().partition(|offer| offer.record.state() == StopReason::TargetGone.code());
+        // Brokers drop the offsets of a topic with it, and take none for one that never was: only a copy can say that.
+        let has_no_place = |state: &str| state == StopReason::TargetGone.code() || state == StopReason::TARGET_MISSING;
+        let (gone, lot): (Vec<_>, Vec<_>) = lot.into_iter().partition(|offer| has_no_place(offer.record.state()));
         gone.iter().for_each(|offer| self.note(offer));
         self.answer(&gone, &gone.iter().map(|offer| offer.copy).collect()).await;
         let mut durable = BTreeSet::new();
@@ -188,6 +200,13 @@ impl Committer {
         for offer in lot.iter().filter(|offer| durable.contains(&offer.copy)) {
             self.note(offer);
         }
+        let mut tally = self.tally.get();
+        tally.committed += durable.len() as u64;
+        tally.failed += lot.len().saturating_sub(durable.len()) as u64;
+        if !durable.is_empty() {
+            tally.last_ms = wall_clock::now_ms();
+        }
+        self.tally.set(tally);
         self.answer(&lot, &durable).await;
     }
 
@@ -250,7 +269,9 @@ impl Committer {
             // What was anchored anew meanwhile is still to be copied.
             Ok(()) => self.uncopied.borrow_mut().retain(|target, record| due.get(target) != Some(record)),
             Err(error) => {
-                warn!(flow = %self.flow, error, "copies of anchors could not be written; tried again later");
+                if self.rare.allows(Instant::now(), "copies of anchors could not be written", -1) {
+                    warn!(flow = %self.flow, error, "copies of anchors could not be written; tried again later");
+                }
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 self.copy_now.notify_one();
             }
@@ -319,7 +340,8 @@ impl Committer {
     }
 
     fn refused(&self, offer: &AnchorOffer, code: ErrorCode) {
-        if coordinator_step(code) == CoordinatorStep::GiveUp {
+        let gives_up = coordinator_step(code) == CoordinatorStep::GiveUp;
+        if gives_up && self.rare.allows_some(Instant::now(), "the target refuses the anchor", -1, LINES_MAX) {
             warn!(flow = %self.flow, partition = %offer.target, error = %code, "the target refuses the anchor");
         } else {
             debug!(flow = %self.flow, partition = %offer.target, error = %code, "anchor not committed yet");
@@ -331,7 +353,11 @@ impl Committer {
 fn chunk_len(offers: &[AnchorOffer]) -> usize {
     let mut room = METADATA_PER_COMMIT;
     let fits = offers.iter().take(OFFSETS_PER_COMMIT).take_while(|offer| {
-        let bytes = if offer.record.incident().is_some() { METADATA_BYTES_STANDING } else { METADATA_BYTES };
+        let bytes = match &offer.record {
+            record if record.incident().is_some() => METADATA_BYTES_STANDING,
+            Record::Anchor(anchor) if anchor.notes.waits.is_none() && anchor.notes.losses.is_empty() => METADATA_BYTES,
+            _ => METADATA_BYTES_WAITING,
+        };
         let fits = room >= bytes;
         room = room.saturating_sub(bytes);
         fits
@@ -414,7 +440,8 @@ pub(super) async fn committed_anchors(
             Ok(anchors) => return Some(anchors),
             Err(error) => {
                 let delay = backoff.next_delay();
-                if backoff.attempt() >= 4 {
+                // From then on two seconds lie between them.
+                if backoff.attempt() >= 4 && backoff.attempt().is_multiple_of(16) || backoff.attempt() == 4 {
                     warn!(group = %group, error, "anchors cannot be read yet");
                 } else {
                     debug!(group = %group, error, "anchors cannot be read yet");
@@ -461,14 +488,19 @@ async fn try_read(
     // The copies are asked only if something may be found there: partitions that hold records, but have no commit.
     if targets.iter().any(|partition| !anchors.contains_key(partition)) {
         let copies = runs.read(0).await.map_err(|error| error.to_string())?;
+        let mut expired = 0_usize;
         for (partition, (target_next, metadata)) in copies.anchors {
             if targets.contains(&partition)
                 && !anchors.contains_key(&partition)
                 && let Some(anchor) = position(target_next, &metadata)
             {
-                info!(partition = %partition, "the group has no anchor any more; its last copy is used");
+                debug!(partition = %partition, "the group has no anchor any more; its last copy is used");
+                expired += 1;
                 anchors.insert(partition, anchor);
             }
+        }
+        if expired > 0 {
+            info!(partitions = expired, "the group has no anchor of these any more; their last copies are used");
         }
     }
     Ok(anchors)

@@ -7,7 +7,7 @@ use std::{
 
 use tracing::{debug, info, warn};
 
-use super::{Directory, FlowContext, FlowError};
+use super::{Directory, FlowContext, FlowError, LINES_MAX};
 use crate::{
     client::{ClientError, Cluster, ClusterSnapshot, NewTopic, TopicConfigs},
     mirror::{
@@ -61,9 +61,43 @@ pub(super) struct Discovery<'a> {
 
 /// Makes a cluster's topics known to the other flows of the process.
 pub(super) fn publish(directory: &Directory, alias: &str, snapshot: &ClusterSnapshot) {
-    let names =
-        snapshot.topics.iter().filter(|(_, info)| !info.internal).map(|(name, _)| name.as_str().to_owned()).collect();
-    directory.borrow_mut().insert(alias.to_owned(), names);
+    directory.borrow_mut().insert(alias.to_owned(), topic_names(snapshot));
+}
+
+/// The topics of a flow.
+pub(crate) fn selected_topics(settings: &FlowSettings, source: &ClusterSnapshot) -> Vec<TopicName> {
+    let is_selected = |name: &TopicName, internal: bool| {
+        let (policy, topics) = (&settings.policy, &settings.topics);
+        let target = settings.target.alias.as_str();
+        let decision = should_copy(policy, topics, settings.copy_heartbeats, target, name.as_str(), internal);
+        debug!(topic = name.as_str(), ?decision, "topic considered");
+        decision.is_copy()
+    };
+    let topics = source.topics.iter().filter(|(_, info)| !info.partitions.is_empty());
+    topics.filter(|(name, info)| is_selected(name, info.internal)).map(|(name, _)| name.clone()).collect()
+}
+
+/// Why topics of a flow are refused, by source name: two writers, or a loop.
+pub(crate) fn refused_topics(
+    settings: &FlowSettings,
+    all_flows: &[FlowSettings],
+    topics: &BTreeMap<String, BTreeSet<String>>,
+) -> BTreeMap<String, String> {
+    let rules: Vec<_> = all_flows.iter().map(FlowSettings::rules).collect();
+    let (source, target) = (settings.source.alias.as_str(), settings.target.alias.as_str());
+    let mut refused = BTreeMap::new();
+    for conflict in conflicts(&rules, topics) {
+        for copy in conflict.copies.iter().filter(|copy| copy.source == source && copy.target == target) {
+            refused.entry(copy.topic.clone()).or_insert_with(|| conflict.to_string());
+        }
+    }
+    refused
+}
+
+/// The names of the topics that belong to nobody but users.
+pub(crate) fn topic_names(snapshot: &ClusterSnapshot) -> BTreeSet<String> {
+    let topics = snapshot.topics.iter().filter(|(_, info)| !info.internal);
+    topics.map(|(name, _)| name.as_str().to_owned()).collect()
 }
 
 impl<'a> Discovery<'a> {
@@ -108,24 +142,8 @@ impl<'a> Discovery<'a> {
         let to = self.target.refresh_all().await?;
         publish(&self.context.directory, self.settings.source.alias.as_str(), &from);
         publish(&self.context.directory, self.settings.target.alias.as_str(), &to);
-        let selected: Vec<TopicName> = from
-            .topics
-            .iter()
-            .filter(|(name, info)| {
-                let decision = should_copy(
-                    &self.settings.policy,
-                    &self.settings.topics,
-                    self.settings.copy_heartbeats,
-                    self.settings.target.alias.as_str(),
-                    name.as_str(),
-                    info.internal,
-                );
-                debug!(topic = name.as_str(), ?decision, "topic considered");
-                decision.is_copy() && !info.partitions.is_empty()
-            })
-            .map(|(name, _)| name.clone())
-            .collect();
-        let refused = self.refusals();
+        let selected = selected_topics(self.settings, &from);
+        let refused = refused_topics(self.settings, &self.context.all_flows, &self.context.directory.borrow());
         let remote = |name: &TopicName| {
             TopicName::new(self.settings.policy.remote_topic(self.settings.source.alias.as_str(), name.as_str()))
         };
@@ -173,22 +191,6 @@ impl<'a> Discovery<'a> {
         Ok((found, changes))
     }
 
-    /// Why topics of this flow are refused, by source name: two writers, or a loop.
-    fn refusals(&self) -> BTreeMap<String, String> {
-        let rules: Vec<_> = self.context.all_flows.iter().map(FlowSettings::rules).collect();
-        let found = conflicts(&rules, &self.context.directory.borrow());
-        let (source, target) = (self.settings.source.alias.as_str(), self.settings.target.alias.as_str());
-        let mut refused = BTreeMap::new();
-        for conflict in found {
-            for copy in &conflict.copies {
-                if copy.source == source && copy.target == target {
-                    refused.entry(copy.topic.clone()).or_insert_with(|| conflict.to_string());
-                }
-            }
-        }
-        refused
-    }
-
     async fn configs(&self, cluster: &Cluster, topics: &[TopicName]) -> BTreeMap<TopicName, TopicConfigs> {
         if topics.is_empty() {
             return BTreeMap::new();
@@ -196,7 +198,9 @@ impl<'a> Discovery<'a> {
         match cluster.topic_configs(topics, &[MAX_MESSAGE_BYTES, TIMESTAMP_AFTER_MAX]).await {
             Ok(configs) => configs,
             Err(error) => {
-                warn!(cluster = %cluster.alias(), %error, "topic configurations cannot be read; defaults are assumed");
+                if self.context.may_say("topic configurations cannot be read", 1) {
+                    warn!(cluster = %cluster.alias(), %error, "topic configurations cannot be read; defaults are assumed");
+                }
                 BTreeMap::new()
             }
         }
@@ -282,7 +286,8 @@ impl<'a> Discovery<'a> {
                             }
                             Err(error) => {
                                 let refusal = self.refusal(&error);
-                                if known.get(&topic) != Some(&refusal) {
+                                let new = known.get(&topic) != Some(&refusal);
+                                if new && self.context.may_say("topic cannot be prepared", LINES_MAX) {
                                     let Refusal { why, remedy } = &refusal;
                                     warn!(%flow, topic = topic.as_str(), %why, %remedy, "topic cannot be prepared");
                                 }
@@ -292,7 +297,9 @@ impl<'a> Discovery<'a> {
                     }
                 }
                 Err(error) => {
-                    warn!(%flow, %error, "topics cannot be prepared on the target just now; it is tried again by itself")
+                    if self.context.may_say("topics cannot be prepared", 1) {
+                        warn!(%flow, %error, "topics cannot be prepared on the target just now; it is tried again by itself");
+                    }
                 }
             }
         }

@@ -1,20 +1,34 @@
 //! The log lines about records that were gone from the source before they were copied.
 
+use tokio::time::Instant;
 use tracing::warn;
 
-use crate::{mirror::report::PartitionReport, protocol::TopicPartition};
+use crate::{mirror::report::PartitionReport, protocol::TopicPartition, rare::Rare};
+
+/// Lines in half a minute; the anchors of the partitions hold them all (`towpath status`).
+const LINES_MAX: u32 = 100;
 
 /// Names what retention took before it was copied.
-pub(super) fn log_losses(flow: &str, source: &TopicPartition, before: Option<&PartitionReport>, row: &PartitionReport) {
+pub(super) fn log_losses(
+    rare: &Rare,
+    flow: &str,
+    source: &TopicPartition,
+    before: Option<&PartitionReport>,
+    row: &PartitionReport,
+) {
+    let may_say = || rare.allows_some(Instant::now(), "records were gone at the source", -1, LINES_MAX);
     let (known, counted) = before.map_or((0, 0), |row| (row.losses.len(), row.progress.lost_records));
     let (topic, partition) = (source.topic.as_str(), source.partition.0);
     let text = "records were gone at the source before they were copied";
     for lost in row.losses.iter().skip(known) {
         let (from, to) = (lost.from, lost.to - 1);
+        if !may_say() {
+            continue;
+        }
         warn!(flow, topic, partition, from, to, records = lost.to - lost.from, "{text}");
     }
     // Only the first ones are remembered one by one.
-    if row.losses.len() == known && row.progress.lost_records > counted {
+    if row.losses.len() == known && row.progress.lost_records > counted && may_say() {
         warn!(flow, topic, partition, records = row.progress.lost_records - counted, "more {text}");
     }
 }
@@ -44,6 +58,9 @@ mod tests {
     fn row(losses: &[(i64, i64)], lost_records: u64) -> PartitionReport {
         PartitionReport {
             state: PartitionState::Copying,
+            since_ms: 0,
+            not_moving_since_ms: None,
+            located: true,
             source_next: 0,
             lag: 0,
             newest_timestamp: -1,
@@ -59,7 +76,7 @@ mod tests {
         let subscriber =
             tracing_subscriber::fmt().without_time().with_ansi(false).with_writer(move || writer.clone()).finish();
         let source = TopicPartition::new("orders", 3);
-        tracing::subscriber::with_default(subscriber, || log_losses("A->B", &source, before, now));
+        tracing::subscriber::with_default(subscriber, || log_losses(&Rare::default(), "A->B", &source, before, now));
         let bytes = log.0.lock().unwrap().clone();
         String::from_utf8(bytes).unwrap()
     }

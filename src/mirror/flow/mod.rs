@@ -8,6 +8,7 @@ mod decisions;
 mod discovery;
 mod leaders;
 mod losses;
+mod missing;
 mod running;
 mod status;
 
@@ -28,15 +29,19 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-pub(crate) use self::decisions::{decision, leave, leave_topic};
 use self::{
     anchors::Committer,
     discovery::{Discovery, Renewed},
     leaders::Leaders,
     running::Running,
 };
+pub(crate) use self::{
+    decisions::{decision, leave, leave_topic},
+    discovery::{refused_topics, selected_topics, topic_names},
+};
 use super::{
     anchor::{Anchor, AnchorError, Shape},
+    gauges::Gauges,
     lease::{Lease, LeaseConfig, LeaseLost, lease_group},
     lease_driver::{self, LEAVE_PATIENCE, LeaseCommand},
     partition::{PartitionSettings, Policies, StartAt, StopReason, TargetNotEmpty},
@@ -53,10 +58,11 @@ use crate::{
     client::{ClientError, Cluster, ClusterConfig},
     net::{Connector, Dialer, TcpConnector},
     protocol::{TopicName, TopicPartition},
+    rare::Rare,
     topics::TopicChange,
     wall_clock,
 };
-pub(crate) use status::FlowStatus;
+pub(crate) use status::{FlowStatus, add};
 
 /// After one cluster could not be reached, the other one may fail within this time to be named too.
 const SECOND_FAILURE: Duration = Duration::from_secs(1);
@@ -154,7 +160,26 @@ pub(crate) struct FlowContext {
     /// Starts a shard on a worker.
     pub(crate) spawn_shard: Box<dyn Fn(usize, ShardConfig)>,
     pub(crate) workers: usize,
+    /// Log lines that may come by the thousand.
+    pub(crate) rare: Rc<Rare>,
     pub(crate) stop: CancellationToken,
+}
+
+/// Lines of one kind in half a minute: enough to see which topics or partitions they are about, if those are few.
+const LINES_MAX: u32 = 20;
+
+impl FlowContext {
+    /// Whether a line of this kind is to be written, one of the first `lines` in half a minute.
+    fn may_say(&self, what: &'static str, lines: u32) -> bool {
+        self.rare.allows_some(Instant::now(), what, -1, lines)
+    }
+
+    /// Says how many lines were left out.
+    fn sum_up(&self, flow: &str) {
+        for (what, _, lines) in self.rare.left_out(Instant::now()) {
+            info!(flow, what, lines, "more lines of a kind were left out");
+        }
+    }
 }
 
 /// A flow whose clusters are known.
@@ -327,16 +352,19 @@ impl Flow {
         let (reports, mut incoming) = mpsc::channel(256);
         let (anchor_offers, offers) = mpsc::channel(64);
         let mut shards = Vec::new();
+        // Of a former attempt.
+        self.status.borrow_mut().gauges.clear();
         for worker in 0..context.workers {
             let (commands, received) = mpsc::channel(256);
-            (context.spawn_shard)(
-                worker,
-                self.shard_config(&settings, &context, clock.clone(), received, reports.clone()),
-            );
+            let gauges = Arc::new(Gauges::default());
+            self.status.borrow_mut().gauges.push(gauges.clone());
+            let config = self.shard_config(&settings, &context, clock.clone(), received, reports.clone(), gauges);
+            (context.spawn_shard)(worker, config);
             shards.push(commands);
         }
         let committer = tokio::task::spawn_local(
-            Committer::new(&self, runs.clone(), lease_commands.clone(), shards.clone()).run(offers),
+            Committer::new(&self, runs.clone(), lease_commands.clone(), shards.clone(), context.rare.clone())
+                .run(offers),
         );
         let (source_leaders, target_leaders) = (Leaders::default(), Leaders::default());
         // Ended by dropping it.
@@ -475,6 +503,7 @@ impl Flow {
         lease: LeaseClock,
         commands: mpsc::Receiver<Command>,
         reports: mpsc::Sender<Report>,
+        gauges: Arc<Gauges>,
     ) -> ShardConfig {
         ShardConfig {
             flow: self.name.clone(),
@@ -494,6 +523,8 @@ impl Flow {
             lease,
             commands,
             reports,
+            not_moving: self.settings.not_moving,
+            gauges,
             // Ends with the commands' channel, after the flow has drained.
             stop: CancellationToken::new(),
         }
@@ -527,7 +558,7 @@ async fn both<T>(
 }
 
 /// A cluster to be asked on its own, by another command than the mirror.
-pub(crate) fn target_cluster(settings: &ClusterSettings) -> Cluster {
+pub(crate) fn lone_cluster(settings: &ClusterSettings) -> Cluster {
     cluster(settings, None)
 }
 

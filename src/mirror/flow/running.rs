@@ -20,7 +20,7 @@ use super::{
     discovery::{Discovered, Discovery, Refusal, Renewed},
     leaders::Leaders,
     losses::log_losses,
-    status::add,
+    missing::{Missing, MissingOnes},
 };
 use crate::{
     mirror::{
@@ -38,10 +38,6 @@ use crate::{
 /// How long revoked or stopping partitions may take to settle. The rest of the ten seconds a stop may take is for the
 /// last anchors.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(6);
-
-/// Between looks for partitions that the target refused to create, and for those it merely does not know yet.
-const REFUSED_PAUSE: Duration = Duration::from_secs(30);
-const MISSING_PAUSE: Duration = Duration::from_secs(1);
 
 /// Topics being looked for.
 type Looking<'a> = Pin<Box<dyn Future<Output = Result<Renewed, FlowError>> + 'a>>;
@@ -63,7 +59,7 @@ pub(super) struct Running<'a> {
     group: Arc<str>,
     pub(super) shards: Vec<mpsc::Sender<Command>>,
     lease_commands: mpsc::Sender<LeaseCommand>,
-    anchor_offers: mpsc::Sender<Vec<AnchorOffer>>,
+    pub(super) anchor_offers: mpsc::Sender<Vec<AnchorOffer>>,
     pub(super) copies: BTreeMap<CopyId, Copy>,
     next_id: u32,
     /// Slots of the lease that are ours.
@@ -77,7 +73,7 @@ pub(super) struct Running<'a> {
     /// Remote topics that are gone: their partitions stand.
     gone: BTreeSet<TopicName>,
     /// Partitions of ours that have no place on the target, and are looked for again soon.
-    missing: BTreeMap<TopicPartition, Missing>,
+    pub(super) missing: MissingOnes,
     pub(super) source_leaders: Leaders,
     pub(super) target_leaders: Leaders,
     /// What was decided about partitions that stand.
@@ -86,12 +82,6 @@ pub(super) struct Running<'a> {
     discover_now: bool,
     /// Set once a stop was seen: everything in flight must have settled by then.
     settle_by: Option<Instant>,
-}
-
-struct Missing {
-    target: TopicName,
-    /// It appeared while the flow ran.
-    appeared: bool,
 }
 
 /// Where a running flow sends things.
@@ -132,7 +122,7 @@ impl<'a> Running<'a> {
             topics,
             refusals,
             gone,
-            missing: BTreeMap::new(),
+            missing: MissingOnes::default(),
             source_leaders: links.source_leaders,
             target_leaders: links.target_leaders,
             desk: Desk::default(),
@@ -206,7 +196,7 @@ impl<'a> Running<'a> {
         let status = self.flow.status.borrow();
         self.assigned_once
             && self.desk.is_settled()
-            && self.missing.values().all(|missing| self.refusals.contains_key(&missing.target))
+            && self.missing.partitions.values().all(|missing| self.refusals.contains_key(&missing.target))
             && self.copies.keys().all(|id| {
                 status
                     .partitions
@@ -250,13 +240,14 @@ impl<'a> Running<'a> {
     async fn report(&mut self, report: Report) {
         match report {
             Report::Partitions(rows) => {
+                self.context.sum_up(&self.flow.name);
                 let mut status = self.flow.status.borrow_mut();
                 for (id, row) in rows {
                     if let Some(copy) = self.copies.get(&id) {
                         let before = status.partitions.get(&id).map(|(_, row)| row);
-                        log_losses(&self.flow.name, &copy.source, before, &row);
+                        log_losses(&self.context.rare, &self.flow.name, &copy.source, before, &row);
                         self.desk.note(id, &row.state);
-                        status.partitions.insert(id, (copy.source.to_string(), row));
+                        status.note(id, copy.source.to_string(), row);
                     }
                 }
             }
@@ -299,7 +290,10 @@ impl<'a> Running<'a> {
                     self.show_state();
                 }
             }
-            Err(error) => warn!(flow = %self.flow.name, %error, "topics could not be looked for"),
+            Err(error) if self.context.may_say("topics could not be looked for", 1) => {
+                warn!(flow = %self.flow.name, %error, "topics could not be looked for");
+            }
+            Err(_) => {}
         }
     }
 
@@ -335,6 +329,7 @@ impl<'a> Running<'a> {
     }
 
     fn show_state(&self) {
+        self.flow.status.borrow_mut().matches_nothing = self.topics.is_empty();
         let state = if self.topics.is_empty() { "no topics to copy" } else { "copying" };
         self.flow.status.borrow_mut().set_state(state);
     }
@@ -357,11 +352,11 @@ impl<'a> Running<'a> {
                     continue;
                 }
                 let target = TopicPartition::new(topic.target.clone(), partition);
-                let missing = self.missing.remove(&source);
+                let missing = self.missing.partitions.remove(&source);
                 let appeared = missing.map_or(appeared, |missing| missing.appeared);
                 let is_gone = self.gone.contains(&topic.target);
                 if topic.refused.is_none() && remotes.leader(&target).is_none() && !is_gone {
-                    self.missing.insert(source, Missing { target: topic.target.clone(), appeared });
+                    self.missing.partitions.insert(source, Missing { target: topic.target.clone(), appeared });
                 } else {
                     fresh.push((topic.clone(), source, slot, appeared));
                 }
@@ -434,26 +429,6 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// How long to wait before partitions without a place are looked for again, if there are any.
-    fn missing_pause(&self) -> Option<Duration> {
-        let refused = |missing: &Missing| self.refusals.contains_key(&missing.target);
-        let pause = if self.missing.values().all(refused) { REFUSED_PAUSE } else { MISSING_PAUSE };
-        (!self.missing.is_empty()).then_some(pause)
-    }
-
-    fn show_missing(&self) {
-        let state = |missing: &Missing| {
-            let refusal = self.refusals.get(&missing.target).cloned();
-            let Refusal { why, remedy } = refusal.unwrap_or_else(|| Refusal {
-                why: "the target does not know it yet".into(),
-                remedy: "it is looked for again by itself".into(),
-            });
-            PartitionState::Stopped(StopReason::TargetMissing { why, remedy })
-        };
-        self.flow.status.borrow_mut().missing =
-            self.missing.iter().map(|(source, missing)| (source.to_string(), state(missing))).collect();
-    }
-
     /// Names partitions that are caught up only as far as an open transaction lets them.
     pub(super) fn log_held(&self) {
         for (name, row) in self.flow.status.borrow().partitions.values() {
@@ -465,7 +440,8 @@ impl<'a> Running<'a> {
 
     async fn revoke(&mut self, slots: SlotSet, why: RevokeReason, reports: &mut mpsc::Receiver<Report>) {
         self.owned = self.owned.minus(&slots);
-        self.missing.retain(|source, missing| !slots.contains(slot_of(missing.target.as_str(), source.partition.0)));
+        let missing = &mut self.missing.partitions;
+        missing.retain(|source, missing| !slots.contains(slot_of(missing.target.as_str(), source.partition.0)));
         self.show_missing();
         let going: Vec<CopyId> =
             self.copies.iter().filter(|(_, copy)| slots.contains(copy.slot)).map(|(id, _)| *id).collect();
@@ -531,10 +507,7 @@ impl<'a> Running<'a> {
         for id in going {
             self.copies.remove(id);
             self.desk.forget(*id);
-            let mut status = self.flow.status.borrow_mut();
-            if let Some((_, row)) = status.partitions.remove(id) {
-                add(&mut status.gone, &row.progress);
-            }
+            self.flow.status.borrow_mut().forget(*id);
         }
         all
     }

@@ -1,8 +1,10 @@
 //! What people see of a flow.
 
-use std::collections::BTreeMap;
+use std::{cell::Cell, collections::BTreeMap, rc::Rc, sync::Arc};
 
 use crate::mirror::{
+    gauges::Gauges,
+    observe::{Anchored, FlowObserved, Work},
     partition::{PartitionState, Progress},
     report::{Behind, CopyId, FlowReport, PartitionReport, Totals},
 };
@@ -24,6 +26,17 @@ pub(crate) struct FlowStatus {
     pub(super) missing: BTreeMap<String, PartitionState>,
     /// Counters of partitions that were given up.
     pub(super) gone: Progress,
+    /// No topic of the source matches `topics`.
+    pub(super) matches_nothing: bool,
+    /// The same by topic.
+    gone_by_topic: BTreeMap<String, Progress>,
+    /// How often partitions came to stand or wait, by topic and state code.
+    incidents: BTreeMap<(String, &'static str), u64>,
+    /// Commits of positions, counted by who makes them.
+    pub(super) anchors: Rc<Cell<Anchored>>,
+    ended: bool,
+    /// One for each shard.
+    pub(super) gauges: Vec<Arc<Gauges>>,
 }
 
 impl FlowStatus {
@@ -34,6 +47,7 @@ impl FlowStatus {
 
     /// What the flow itself is doing.
     pub(crate) fn set_state(&mut self, state: &str) {
+        self.ended = false;
         state.clone_into(&mut self.state);
     }
 
@@ -46,11 +60,59 @@ impl FlowStatus {
     pub(crate) fn end(&mut self, why: &str) {
         self.lease = None;
         self.set_state(why);
+        self.ended = true;
+        // Their threads may be gone.
+        self.gauges.clear();
     }
 
     /// Whether it ever came to copying.
     pub(crate) fn began(&self) -> bool {
         self.began
+    }
+
+    /// A partition as its worker shows it now.
+    pub(super) fn note(&mut self, id: CopyId, name: String, row: PartitionReport) {
+        let before = self.partitions.get(&id).map(|(_, row)| row.state.code());
+        let code = row.state.code();
+        let wrong = !row.state.is_ordinary() && !matches!(row.state, PartitionState::Draining);
+        if wrong && before != Some(code) {
+            *self.incidents.entry((topic_of(&name).0, code)).or_default() += 1;
+        }
+        self.partitions.insert(id, (name, row));
+    }
+
+    /// A partition is not copied here any more.
+    pub(super) fn forget(&mut self, id: CopyId) {
+        if let Some((name, row)) = self.partitions.remove(&id) {
+            add(&mut self.gone, &row.progress);
+            add(self.gone_by_topic.entry(topic_of(&name).0).or_default(), &row.progress);
+        }
+    }
+
+    /// Everything, for whoever asks.
+    pub(crate) fn observe(&self, wall_ms: i64) -> FlowObserved {
+        let partition = |(name, row): &(String, PartitionReport)| {
+            let (topic, number) = topic_of(name);
+            (topic, number, row.clone())
+        };
+        FlowObserved {
+            report: self.report(wall_ms),
+            runs: self.began && !self.ended,
+            lease_held: self.began && !self.ended && self.lease.is_none(),
+            matches_nothing: self.matches_nothing,
+            partitions: self.partitions.values().map(partition).collect(),
+            missing: self.missing.iter().map(|(name, state)| (name.clone(), state.clone())).collect(),
+            gone: self.gone_by_topic.clone(),
+            incidents: self.incidents.clone(),
+            work: Work::sum(&self.gauges),
+            anchors: self.anchors.get(),
+            alive_ms: self.gauges.iter().map(|gauges| gauges.alive_ms.get()).collect(),
+        }
+    }
+
+    /// Whether no topic of the source matches `topics`.
+    pub(crate) fn matches_nothing(&self) -> bool {
+        self.matches_nothing
     }
 
     /// Sums and the notable partitions. `wall_ms` is the time of day in milliseconds.
@@ -103,7 +165,14 @@ impl FlowStatus {
     }
 }
 
-pub(super) fn add(sum: &mut Progress, one: &Progress) {
+/// Topic and number of a partition's name.
+fn topic_of(name: &str) -> (String, i32) {
+    let (topic, number) = name.rsplit_once('-').unwrap_or((name, ""));
+    (topic.to_owned(), number.parse().unwrap_or(-1))
+}
+
+/// Adds counters up.
+pub(crate) fn add(sum: &mut Progress, one: &Progress) {
     sum.records += one.records;
     sum.bytes_in += one.bytes_in;
     sum.bytes_out += one.bytes_out;

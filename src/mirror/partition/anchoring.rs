@@ -2,10 +2,10 @@
 
 use super::{
     machine::{PartitionMachine, Phase},
-    types::Break,
+    types::{Break, Lost},
 };
 use crate::{
-    mirror::anchor::{Anchor, Notes, Record, Standing},
+    mirror::anchor::{Anchor, Incident, Notes, Passed, RECORDED_LOSSES_MAX, Record, Standing},
     simulation::{self, Planted},
 };
 
@@ -23,8 +23,9 @@ impl PartitionMachine {
         let (history, mark) = self.past.notes(self.acked.source_next);
         let mark = mark.filter(|_| self.nameless);
         let source_cluster = Some(&*self.spec.source_cluster).filter(|id| !id.is_empty()).map(str::to_owned);
-        let decision = self.course.decision;
-        let notes = Notes { history, mark, source_cluster, decision, incident: self.incident() };
+        let (losses, passed) = self.recorded_losses();
+        let (decision, incident) = (self.course.decision, self.incident());
+        let notes = Notes { history, mark, source_cluster, decision, incident, losses, passed, ..Notes::default() };
         let anchor = Anchor {
             position: if simulation::has(Planted::AnchorBeforeAck) { self.prepared } else { self.acked },
             source_topic_id: self.spec.source_topic_id,
@@ -46,18 +47,63 @@ impl PartitionMachine {
             return Some((Record::Anchor(anchor), breaks));
         }
         let incident = self.incident()?;
-        let state = self.state().code().to_owned();
-        let decision = self.course.decision;
         let record = match &self.spec.anchor {
             Some(anchor) => {
+                let (state, decision) = (self.state().code().to_owned(), self.course.decision);
                 let notes = Notes { incident: Some(incident), decision, ..anchor.notes.clone() };
                 Record::Anchor(Anchor { state, notes, ..anchor.clone() })
             }
-            None => {
-                Record::Standing(Standing { state, target_topic_id: self.spec.target_topic_id, decision, incident })
-            }
+            None => Record::Standing(self.standing(Some(incident))),
         };
         Some((record, &[]))
+    }
+
+    /// What an earlier incarnation recorded that it stands for, and since when.
+    #[must_use]
+    pub fn stood_for(&self) -> Option<(String, i64)> {
+        let anchor = self.spec.anchor.as_ref().filter(|anchor| anchor.notes.incident.is_some())?;
+        Some((anchor.state.clone(), anchor.notes.since_ms?))
+    }
+
+    /// As [`Self::record`], of a partition that may not have been located yet: the former position stays. `None` where
+    /// nothing must be recorded.
+    #[must_use]
+    pub fn state_record(&self) -> Option<(Record, &[Break])> {
+        if self.mute {
+            return None;
+        }
+        self.record().or_else(|| {
+            let record = match &self.spec.anchor {
+                Some(anchor) => Record::Anchor(anchor.clone()),
+                None => Record::Standing(self.standing(None)),
+            };
+            Some((record, [].as_slice()))
+        })
+    }
+
+    fn standing(&self, incident: Option<Incident>) -> Standing {
+        Standing {
+            state: self.state().code().to_owned(),
+            target_topic_id: self.spec.target_topic_id,
+            decision: self.course.decision,
+            incident,
+            waits: None,
+            since_ms: None,
+        }
+    }
+
+    /// The last losses one by one, and all of them as numbers, with those of earlier incarnations.
+    fn recorded_losses(&self) -> (Vec<Lost>, Passed) {
+        let former = self.spec.anchor.as_ref().map(|anchor| &anchor.notes);
+        let before = former.map_or_else(Passed::default, |notes| notes.passed);
+        let passed = Passed {
+            lost: before.lost.saturating_add(self.progress.lost_records),
+            truncated: before.truncated.saturating_add(self.progress.truncated_records),
+            foreign: before.foreign.saturating_add(self.progress.foreign_records),
+        };
+        let all = former.map_or([].as_slice(), |notes| &notes.losses).iter().chain(&self.losses);
+        let count = all.clone().count();
+        (all.skip(count.saturating_sub(RECORDED_LOSSES_MAX)).copied().collect(), passed)
     }
 
     /// Whether an anchor should be committed: something was acknowledged since the last one, or the first is due.

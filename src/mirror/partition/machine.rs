@@ -474,6 +474,12 @@ impl PartitionMachine {
         self.located && !self.doubted && self.goal.is_some_and(|goal| self.acked.source_next >= goal)
     }
 
+    /// Whether both clusters were asked, so that the position is known to be the one of their logs.
+    #[must_use]
+    pub fn is_located(&self) -> bool {
+        self.located
+    }
+
     /// Which partition this is.
     #[must_use]
     pub fn spec(&self) -> &PartitionSpec {

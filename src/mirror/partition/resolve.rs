@@ -180,7 +180,8 @@ impl PartitionMachine {
         let Phase::Stopped { reason, .. } = &self.phase else {
             return None;
         };
-        Some(Incident { key: self.incident_key(reason), reason: reason.to_string() })
+        let remedy = reason.remedy_for(self.spec.source.topic.as_str());
+        Some(Incident { key: self.incident_key(reason), reason: reason.to_string(), remedy })
     }
 
     /// Names this incident and no other one. Found again after a restart, it has the same key.

@@ -134,6 +134,9 @@ pub enum StopReason {
 }
 
 impl StopReason {
+    /// The code of [`Self::TargetMissing`].
+    pub const TARGET_MISSING: &str = "target-missing";
+
     /// A short constant name, for metrics and anchors.
     #[must_use]
     pub fn code(&self) -> &'static str {
@@ -144,7 +147,7 @@ impl StopReason {
             Self::TargetTruncated { .. } => "target-truncated",
             Self::TargetRecreated { .. } => "target-recreated",
             Self::TargetGone => "target-gone",
-            Self::TargetMissing { .. } => "target-missing",
+            Self::TargetMissing { .. } => Self::TARGET_MISSING,
             Self::ForeignWrite { .. } => "foreign-write",
             Self::PositionUnknown { .. } => "position-unknown",
             Self::SourceCluster { .. } => "source-cluster",
@@ -256,6 +259,11 @@ pub enum PartitionState {
     Anchoring,
     /// Records flow.
     Copying,
+    /// Records should flow, and have not for a while.
+    NotMoving {
+        /// What it waits for.
+        why: String,
+    },
     /// Everything up to the last stable offset is on the target.
     CaughtUp,
     /// Caught up, and an open transaction holds the rest back.
@@ -298,6 +306,7 @@ impl PartitionState {
             Self::Matching => "matching",
             Self::Anchoring => "anchoring",
             Self::Copying => "copying",
+            Self::NotMoving { .. } => "not-moving",
             Self::CaughtUp => "caught-up",
             Self::HeldByTransaction { .. } => "held-by-transaction",
             Self::AwaitingSource { .. } => "awaiting-source",
@@ -307,6 +316,16 @@ impl PartitionState {
             Self::Settling => "settling",
             Self::Draining => "draining",
             Self::Stopped(reason) => reason.code(),
+        }
+    }
+
+    /// What it waits for, in words, where the code alone does not tell.
+    #[must_use]
+    pub fn waits(&self) -> Option<String> {
+        match self {
+            Self::AwaitingSource { why } | Self::AwaitingTarget { why } | Self::NotMoving { why } => Some(why.clone()),
+            Self::HeldByTransaction { .. } => Some(self.to_string()),
+            _ => None,
         }
     }
 
@@ -327,6 +346,7 @@ impl std::fmt::Display for PartitionState {
             ),
             Self::AwaitingSource { why } => write!(f, "awaiting the source: {why}"),
             Self::AwaitingTarget { why } => write!(f, "awaiting the target: {why}"),
+            Self::NotMoving { why } => write!(f, "not moving: waits for {why}"),
             Self::Stopped(reason) => reason.fmt(f),
             other => f.write_str(&other.code().replace('-', " ")),
         }

@@ -12,6 +12,7 @@ use crate::{
         report::CopyId,
         sink::Lane,
         source::Fetcher,
+        watchdog::Watch,
     },
     protocol::{BrokerId, LeaderEpoch},
 };
@@ -46,6 +47,9 @@ pub(crate) struct Entry {
     pub(crate) machine: PartitionMachine,
     pub(super) timer: Option<Instant>,
     pub(super) shown: Option<PartitionState>,
+    pub(super) watch: Watch,
+    /// Its state is to be recorded, whether or not its position moved.
+    pub(super) record_due: bool,
 }
 
 impl Entry {

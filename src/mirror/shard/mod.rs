@@ -8,6 +8,7 @@ mod entry;
 mod place;
 mod reach;
 mod tasks;
+mod watching;
 
 use std::{
     cell::RefCell,
@@ -31,6 +32,7 @@ pub(crate) use self::entry::Entry;
 use super::{
     budget::Account,
     decision::Decision,
+    gauges::Gauges,
     lookup::Lookups,
     partition::{PartitionMachine, PartitionSettings, StopReason},
     reach::{Reach, Side},
@@ -38,12 +40,14 @@ use super::{
     settings::{FetchSettings, ProduceSettings},
     sink::{Lane, LaneKey},
     source::Fetcher,
+    watchdog::Watch,
 };
 use crate::{
     backoff,
     client::{ClusterSnapshot, fetch_session::Want},
     net::Dialer,
     protocol::{BrokerId, LeaderEpoch, PartitionMap, TopicPartition},
+    rare::Rare,
     wall_clock,
 };
 
@@ -66,6 +70,9 @@ pub(crate) struct ShardConfig {
     pub(crate) lease: LeaseClock,
     pub(crate) commands: mpsc::Receiver<Command>,
     pub(crate) reports: mpsc::Sender<Report>,
+    /// See [`Shard::not_moving`].
+    pub(crate) not_moving: Duration,
+    pub(crate) gauges: Arc<Gauges>,
     pub(crate) stop: CancellationToken,
 }
 
@@ -102,6 +109,13 @@ pub(crate) struct Shard {
     pub(crate) memory: Notify,
     pub(crate) lookups: Lookups,
     pub(crate) stop: CancellationToken,
+    pub(crate) gauges: Arc<Gauges>,
+    /// Log lines that may come by the thousand.
+    pub(crate) rare: Rare,
+    /// After so long without a step, a partition that should copy is named.
+    not_moving: Duration,
+    /// Partitions that the watchdog looks at.
+    watched: RefCell<BTreeSet<CopyId>>,
     settings: Rc<PartitionSettings>,
     lane_share: usize,
     anchor_interval: Duration,
@@ -148,6 +162,10 @@ impl Shard {
             memory: Notify::new(),
             lookups: Lookups::default(),
             stop: config.stop,
+            gauges: config.gauges,
+            rare: Rare::default(),
+            not_moving: config.not_moving,
+            watched: RefCell::default(),
             // A broker that does not answer must not hold more than half, whatever the number of its lanes.
             lane_share: config.memory_bytes / (2 * usize::from(config.produce.lanes_per_broker.max(1))),
             anchor_interval: config.anchor_interval,
@@ -206,19 +224,6 @@ impl Shard {
         tasks.spawn_local(task.instrument(span));
     }
 
-    /// What a batch may become when it is decompressed, in bytes.
-    pub(crate) fn open_bytes_max(&self) -> usize {
-        self.settings.open_bytes_max
-    }
-
-    pub(crate) fn source(&self) -> Arc<ClusterSnapshot> {
-        self.source.borrow().clone()
-    }
-
-    pub(crate) fn target(&self) -> Arc<ClusterSnapshot> {
-        self.target.borrow().clone()
-    }
-
     fn command(self: &Rc<Self>, command: Command) {
         let now = Instant::now();
         match command {
@@ -244,7 +249,10 @@ impl Shard {
                         Some(reason) => PartitionMachine::stopped(self.settings.clone(), spec, reason, now),
                         None => PartitionMachine::new(self.settings.clone(), spec, first_bytes, seed, now),
                     };
+                    let watch = Watch::new(now, wall_clock::now_ms(), machine.stood_for());
                     let entry = Entry {
+                        watch,
+                        record_due: false,
                         machine,
                         source_epoch: LeaderEpoch::NONE,
                         fetcher: None,
@@ -294,7 +302,10 @@ impl Shard {
                         entry.anchor_pending = false;
                         match outcome.durable {
                             Some((breaks, tail_bytes)) => entry.machine.handle_anchored(breaks, tail_bytes),
-                            None => entry.machine.handle_anchor_failed(),
+                            None => {
+                                entry.watch.not_recorded();
+                                entry.machine.handle_anchor_failed();
+                            }
                         }
                     });
                 }
@@ -351,6 +362,7 @@ impl Shard {
         self.by_source.borrow_mut().remove(&spec.source);
         self.changed.borrow_mut().remove(&copy);
         self.anchor_due.borrow_mut().remove(&copy);
+        self.watched.borrow_mut().remove(&copy);
         let lane = entry.lane.clone();
         drop(entry);
         self.memory_freed(lane.as_deref());
@@ -534,27 +546,6 @@ impl Shard {
         if entry.told != (want, gated) {
             fetcher.want(copy, &spec.source, spec.source_topic_id, want, gated, now);
             entry.told = (want, gated);
-        }
-    }
-
-    /// Asks the control thread to learn the source's leaders anew.
-    pub(crate) fn refresh_source(&self) {
-        // Full means that such a request is on its way already.
-        let _ = self.reports.try_send(Report::RefreshSource);
-    }
-
-    /// Asks the control thread to learn the target's leaders anew.
-    pub(crate) fn refresh_target(&self) {
-        let _ = self.reports.try_send(Report::RefreshTarget);
-    }
-
-    /// Memory came back: fetchers that wait for it, and partitions whose lane had spent its share, go on.
-    pub(crate) fn memory_returned(self: &Rc<Self>, lane: &Lane) {
-        if self.budget.take_returned() {
-            self.memory.notify_waiters();
-        }
-        for copy in lane.ungated() {
-            self.touch(copy);
         }
     }
 }

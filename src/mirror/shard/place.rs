@@ -1,11 +1,12 @@
 //! Where a partition belongs: the fetcher of its source's leader and a lane to its target's.
 
-use std::rc::Rc;
+use std::{rc::Rc, sync::Arc};
 
 use tokio::time::Instant;
 
 use super::{Entry, Shard};
 use crate::{
+    client::ClusterSnapshot,
     mirror::{
         budget::Account,
         report::CopyId,
@@ -65,6 +66,29 @@ impl Shard {
             }
         }
         entry.machine.handle_reach(no_source, no_target);
+    }
+
+    /// What a batch may become when it is decompressed, in bytes.
+    pub(crate) fn open_bytes_max(&self) -> usize {
+        self.settings.open_bytes_max
+    }
+
+    pub(crate) fn source(&self) -> Arc<ClusterSnapshot> {
+        self.source.borrow().clone()
+    }
+
+    pub(crate) fn target(&self) -> Arc<ClusterSnapshot> {
+        self.target.borrow().clone()
+    }
+
+    /// Memory came back: fetchers that wait for it, and partitions whose lane had spent its share, go on.
+    pub(crate) fn memory_returned(self: &Rc<Self>, lane: &Lane) {
+        if self.budget.take_returned() {
+            self.memory.notify_waiters();
+        }
+        for copy in lane.ungated() {
+            self.touch(copy);
+        }
     }
 
     /// How many source brokers are read from.

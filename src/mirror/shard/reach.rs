@@ -10,7 +10,7 @@ use crate::{
     mirror::{
         partition::PartitionState,
         reach::{Reach, Side},
-        report::CopyId,
+        report::{CopyId, Report},
     },
     net::Connection,
     protocol::{BrokerId, TopicPartition},
@@ -42,13 +42,26 @@ impl Shard {
         match dialer.dial(&endpoint.host, endpoint.port).await {
             Ok(open) => {
                 reach.answered();
+                self.gauges.connections.of(side).count();
                 Ok(open)
             }
             Err(error) => {
+                self.gauges.connections_failed.of(side).count();
                 reach.refused(&error);
                 Err(error.to_string())
             }
         }
+    }
+
+    /// Asks the control thread to learn the source's leaders anew.
+    pub(crate) fn refresh_source(&self) {
+        // Full means that such a request is on its way already.
+        let _ = self.reports.try_send(Report::RefreshSource);
+    }
+
+    /// Asks the control thread to learn the target's leaders anew.
+    pub(crate) fn refresh_target(&self) {
+        let _ = self.reports.try_send(Report::RefreshTarget);
     }
 
     /// What to show of a partition, and whether that is the trouble of a broker that it waits for.
@@ -68,7 +81,7 @@ impl Shard {
         }
         match self.waits_for(entry, Side::Source).and_then(|broker| self.trouble(Side::Source, broker, now)) {
             Some(why) => (PartitionState::AwaitingSource { why }, true),
-            None => (state, false),
+            None => (self.stuck_state(entry, state, now), false),
         }
     }
 
@@ -111,11 +124,18 @@ impl Shard {
                 self.changed.borrow_mut().insert(*copy);
             }
             let broker_id = broker.0;
+            // Brokers of both clusters may have the same number.
+            let (waits, answers) = match side {
+                Side::Source => ("partitions wait for a source broker", "a source broker answers again"),
+                Side::Target => ("partitions wait for a target broker", "a target broker answers again"),
+            };
             match (before, after) {
-                (None, Some(why)) => {
+                (None, Some(why)) if self.may_say(waits, broker_id) => {
                     warn!(cluster = %side, broker_id, waiting, %why, "partitions wait for a broker")
                 }
-                (Some(_), None) => info!(cluster = %side, broker_id, "the broker answers again"),
+                (Some(_), None) if self.may_say(answers, broker_id) => {
+                    info!(cluster = %side, broker_id, "the broker answers again")
+                }
                 _ => {}
             }
         }

@@ -5,10 +5,16 @@ use std::{cmp::Reverse, collections::BTreeSet, rc::Rc, time::Duration};
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
-use super::Shard;
-use crate::mirror::{
-    partition::{PartitionMachine, PartitionState},
-    report::{AnchorOffer, PartitionReport, Report},
+use super::{
+    Shard,
+    watching::{LINES_MAX, LOOK_PAUSE},
+};
+use crate::{
+    mirror::{
+        partition::{PartitionMachine, PartitionState},
+        report::{AnchorOffer, PartitionReport, Report},
+    },
+    wall_clock,
 };
 
 /// How often changed partitions are told to the control thread.
@@ -60,6 +66,7 @@ impl Shard {
 
     /// Tells the control thread what changed, a few times a second, and logs changes of state.
     pub(super) async fn reporting(self: Rc<Self>) {
+        let mut next_look = Instant::now() + LOOK_PAUSE;
         loop {
             tokio::select! {
                 biased;
@@ -68,6 +75,12 @@ impl Shard {
             }
             let now = Instant::now();
             self.note_reaches(now);
+            self.pulse();
+            if now >= next_look {
+                next_look = now + LOOK_PAUSE;
+                self.watch(now);
+            }
+            let wall_ms = wall_clock::now_ms();
             let changed = std::mem::take(&mut *self.changed.borrow_mut());
             if changed.is_empty() {
                 continue;
@@ -81,22 +94,35 @@ impl Shard {
                 entry.change_listed = false;
                 for notice in entry.machine.take_notices() {
                     let spec = entry.machine.spec();
-                    warn!(topic = spec.source.topic.as_str(), partition = spec.source.partition.0, "{notice}");
+                    if self.rare.allows_some(now, "went on behind an incident", -1, LINES_MAX) {
+                        warn!(topic = spec.source.topic.as_str(), partition = spec.source.partition.0, "{notice}");
+                    }
                 }
                 let (state, of_broker) = self.shown_state(entry, now);
                 let retrying = entry.shown.as_ref().is_some_and(is_stopped) && !moves_on(&state, &entry.machine);
                 if entry.shown.as_ref().map(PartitionState::code) != Some(state.code()) && !retrying {
                     // What a broker does to all of its partitions is said once.
-                    if !of_broker {
+                    let allowed = || self.rare.allows_some(now, state.code(), -1, LINES_MAX);
+                    if !of_broker && (!is_worth_a_line(entry.shown.as_ref(), &state) || allowed()) {
                         log_state(entry.shown.as_ref(), &state, &entry.machine);
                     }
                     entry.shown = Some(state.clone());
                 }
+                let seen = if retrying { entry.shown.clone().unwrap_or_else(|| state.clone()) } else { state.clone() };
+                self.see(entry, (now, wall_ms), &seen);
+                if !entry.watch.is_calm(&seen) {
+                    self.watched.borrow_mut().insert(*copy);
+                }
+                let watch = &entry.watch;
+                let (since_ms, not_moving_since_ms) = (watch.since_ms(), watch.stuck_since_ms());
                 let machine = &entry.machine;
                 rows.push((
                     *copy,
                     PartitionReport {
                         state,
+                        since_ms,
+                        not_moving_since_ms,
+                        located: machine.is_located(),
                         source_next: machine.acked().source_next,
                         lag: machine.lag(),
                         newest_timestamp: machine.newest_timestamp(),
@@ -128,6 +154,7 @@ impl Shard {
             if !urgent {
                 next = Instant::now() + self.anchor_interval;
             }
+            let (now, wall_ms) = (Instant::now(), wall_clock::now_ms());
             let mut offers = Vec::new();
             let due = std::mem::take(&mut *self.anchor_due.borrow_mut());
             let mut later = BTreeSet::new();
@@ -137,7 +164,8 @@ impl Shard {
                     continue;
                 };
                 entry.anchor_listed = false;
-                if entry.anchor_pending || !entry.machine.wants_anchor() {
+                let wanted = entry.machine.wants_anchor();
+                if entry.anchor_pending || !wanted && !entry.record_due {
                     continue;
                 }
                 let now_due = entry.machine.wants_anchor_now()
@@ -148,16 +176,20 @@ impl Shard {
                     later.insert(copy);
                     continue;
                 }
-                let Some((record, breaks)) = entry.machine.record() else {
+                let found = if wanted { entry.machine.record() } else { entry.machine.state_record() };
+                let Some((mut record, breaks)) = found else {
+                    entry.record_due = false;
                     continue;
                 };
+                let breaks = breaks.to_vec();
+                self.stamp(entry, &mut record, now, wall_ms);
                 let spec = entry.machine.spec();
                 let offer = AnchorOffer {
                     copy,
                     source: spec.source.clone(),
                     target: spec.target.clone(),
                     record,
-                    breaks: breaks.to_vec(),
+                    breaks,
                     tail_bytes: entry.machine.tail_bytes(),
                 };
                 entry.machine.anchor_taken();
@@ -191,6 +223,18 @@ fn moves_on(state: &PartitionState, machine: &PartitionMachine) -> bool {
         PartitionState::Copying => machine.is_confirmed(),
         _ => false,
     }
+}
+
+/// Whether a change of state is told above the level of `debug`.
+fn is_worth_a_line(before: Option<&PartitionState>, state: &PartitionState) -> bool {
+    is_stopped(state)
+        || before.is_some_and(is_stopped)
+        || matches!(
+            state,
+            PartitionState::AwaitingSource { .. }
+                | PartitionState::AwaitingTarget { .. }
+                | PartitionState::AwaitingAnchor
+        )
 }
 
 fn log_state(before: Option<&PartitionState>, state: &PartitionState, machine: &PartitionMachine) {

@@ -51,6 +51,8 @@ const EAGER_REQUESTS: usize = 2;
 const ANSWER_SLACK: Duration = Duration::from_secs(5);
 /// How often a lane that waits for an answer looks how long it has waited.
 const WATCH_PAUSE: Duration = Duration::from_millis(500);
+/// Refusals of one broker that are logged one by one in half a minute.
+const REFUSALS_MAX: u32 = 20;
 /// How often a lane whose lease has lapsed looks again.
 const LAPSED_PAUSE: Duration = Duration::from_millis(20);
 
@@ -277,7 +279,10 @@ pub(crate) async fn run(shard: Rc<Shard>, lane: Rc<Lane>) {
                         }
                     };
                     if let Some((error, batches)) = failed {
-                        info!(broker_id = lane.key.broker.0, error, "produce request without an answer");
+                        shard.count_unanswered(Side::Target);
+                        if shard.may_say("produce request without an answer", lane.key.broker.0) {
+                            info!(broker_id = lane.key.broker.0, error, "produce request without an answer");
+                        }
                         settle_unknown(&shard, batches);
                         // What was behind it on this connection has no answer either.
                         link = None;
@@ -292,7 +297,10 @@ pub(crate) async fn run(shard: Rc<Shard>, lane: Rc<Lane>) {
                     watch.as_mut().reset(now + WATCH_PAUSE);
                     let shared = lane.pinned.borrow().len() > 1;
                     if shared && patience.is_over(now, shard.produce.request_timeout) {
-                        info!(broker_id = lane.key.broker.0, lane = lane.key.index, "produce requests wait too long");
+                        shard.count_unanswered(Side::Target);
+                        if shard.may_say("produce requests wait too long", lane.key.broker.0) {
+                            info!(broker_id = lane.key.broker.0, lane = lane.key.index, "produce requests wait too long");
+                        }
                         link = None;
                         hang_up(&shard, &lane, &mut in_flight);
                         shard.memory_returned(&lane);
@@ -391,10 +399,13 @@ fn send(
                     patience.since = Instant::now();
                     reach.asked(patience.since);
                 }
+                shard.gauges.requests.of(Side::Target).count();
                 in_flight.push_back(InFlight { answer, batches: filling.batches });
             }
             Err(error) => {
-                info!(broker_id = lane.key.broker.0, %error, "produce request was not sent");
+                if shard.may_say("produce request was not sent", lane.key.broker.0) {
+                    info!(broker_id = lane.key.broker.0, %error, "produce request was not sent");
+                }
                 settle_unknown(shard, filling.batches);
                 // Whether the connection is at its end is seen in the next turn.
                 lane.wake();
@@ -445,7 +456,7 @@ fn handle(shard: &Rc<Shard>, lane: &Lane, answer: ProduceResponse, batches: Batc
                     already: partition.log_append_time_ms >= 0,
                 }
             } else {
-                refused(lane, &name, partition)
+                refused(shard, lane, &name, partition)
             };
             let step = shard.with_at(at, copy, |entry, now| entry.machine.handle_produced(now, ticket, outcome));
             refresh |= step.unwrap_or(false);
@@ -458,13 +469,16 @@ fn handle(shard: &Rc<Shard>, lane: &Lane, answer: ProduceResponse, batches: Batc
     }
 }
 
-fn refused(lane: &Lane, topic: &TopicName, partition: ProducedPartition) -> ProduceOutcome {
+fn refused(shard: &Shard, lane: &Lane, topic: &TopicName, partition: ProducedPartition) -> ProduceOutcome {
     let message = partition.error_message.as_deref().unwrap_or_default();
     let (name, number, error) = (topic.as_str(), partition.partition.0, partition.error_code);
+    shard.gauges.refused_batches.count();
+    let (now, broker_id) = (Instant::now(), lane.key.broker.0);
     if produce_step(error) == ProduceStep::SendAgain {
-        let broker_id = lane.key.broker.0;
-        warn!(topic = name, partition = number, broker_id, %error, message, "a batch arrived damaged on the target");
-    } else {
+        if shard.rare.allows_some(now, "a batch arrived damaged on the target", broker_id, REFUSALS_MAX) {
+            warn!(topic = name, partition = number, broker_id, %error, message, "a batch arrived damaged on the target");
+        }
+    } else if shard.rare.allows_some(now, "target refused a batch", broker_id, REFUSALS_MAX) {
         info!(topic = name, partition = number, lane = lane.key.index, %error, message, "target refused a batch");
     }
     let detail = partition.record_errors.iter().find_map(|(_, message)| message.clone());

@@ -208,7 +208,10 @@ pub(crate) async fn run(shard: Rc<Shard>, fetcher: Rc<Fetcher>) {
                     link = Some(open);
                 }
                 Err(error) => {
-                    info!(broker_id = fetcher.broker.0, error, "fetch failed");
+                    shard.count_unanswered(Side::Source);
+                    if shard.may_say("fetch failed", fetcher.broker.0) {
+                        info!(broker_id = fetcher.broker.0, error, "fetch failed");
+                    }
                     fetcher.session.borrow_mut().reset();
                     unreachable(&shard, &fetcher, &error);
                 }
@@ -297,6 +300,7 @@ async fn round(shard: &Rc<Shard>, fetcher: &Fetcher, link: &Link) -> Result<(), 
     let reach = shard.reach(Side::Source, fetcher.broker);
     let mut answer =
         link.connection.begin(version, &request, ANSWER_MAX, timeout).map_err(|error| error.to_string())?;
+    shard.gauges.requests.of(Side::Source).count();
     reach.asked(Instant::now());
     let reply = loop {
         match tokio::time::timeout(shard.fetch.max_wait + OVERDUE, &mut answer).await {
@@ -394,6 +398,7 @@ fn take(
         return;
     };
     if !partition.error_code.is_none() {
+        shard.gauges.refused_fetches.count();
         debug!(topic = key.topic.as_str(), partition = key.partition.0, code = %partition.error_code, "fetch refused");
         let refresh = shard.with(copy, |entry, now| {
             if entry.replica.take().is_some() {
