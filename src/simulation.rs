@@ -22,13 +22,17 @@ pub enum Planted {
     TailIgnored,
     /// Old records do not wait for what was sent earlier.
     StragglersIgnored,
+    /// Where an anchor knows no leader epoch, records of another history are counted as copied.
+    CountedAcrossElections,
+    /// The copy goes on behind a loss that begins later than what it said.
+    LossMisnamed,
     /// A request that was half written when the lease lapsed is written whole later.
     LapsedWrite,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::ResendWithoutReconcile,
         Self::AnchorBeforeAck,
         Self::WindowFromTheStart,
@@ -37,13 +41,15 @@ impl Planted {
         Self::LeaseIgnored,
         Self::TailIgnored,
         Self::StragglersIgnored,
+        Self::CountedAcrossElections,
+        Self::LossMisnamed,
         Self::LapsedWrite,
     ];
 }
 
 #[cfg(feature = "simulation")]
 mod set {
-    use std::cell::Cell;
+    use std::cell::{Cell, RefCell};
 
     use tokio::time::Instant;
 
@@ -53,6 +59,8 @@ mod set {
         static CLOCK: Cell<Option<(Instant, i64)>> = const { Cell::new(None) };
         static SEED: Cell<Option<u64>> = const { Cell::new(None) };
         static PLANTED: Cell<Option<Planted>> = const { Cell::new(None) };
+        static LOSSES: RefCell<Vec<(String, i32, i64, i64)>> = const { RefCell::new(Vec::new()) };
+        static PEAKS: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
     }
 
     /// From now on the time of day on this thread is `wall_ms` plus what passes by tokio's clock, and what asks the
@@ -72,11 +80,34 @@ mod set {
         CLOCK.set(None);
         SEED.set(None);
         PLANTED.set(None);
+        LOSSES.take();
+        PEAKS.take();
     }
 
     /// Plants a fault on this thread.
     pub fn plant(fault: Option<Planted>) {
         PLANTED.set(fault);
+    }
+
+    /// What the mirror said on this thread that it passed over at the source since the last call: topic, partition, first
+    /// offset, offset after the last.
+    pub fn take_losses() -> Vec<(String, i32, i64, i64)> {
+        LOSSES.take()
+    }
+
+    pub(crate) fn note_loss(topic: &str, partition: i32, from: i64, to: i64) {
+        LOSSES.with_borrow_mut(|losses| losses.push((topic.to_owned(), partition, from, to)));
+    }
+
+    /// The most that a worker's frames held on this thread since the last call, and by how much that was more than its
+    /// budget; in bytes.
+    pub fn take_peaks() -> (usize, usize) {
+        PEAKS.take()
+    }
+
+    pub(crate) fn note_memory(used: usize, limit: usize) {
+        let (peak, over) = PEAKS.get();
+        PEAKS.set((peak.max(used), over.max(used.saturating_sub(limit))));
     }
 
     pub(crate) fn wall_ms() -> Option<i64> {
@@ -100,13 +131,17 @@ mod set {
 }
 
 #[cfg(feature = "simulation")]
-pub use set::{begin, end, jump, plant};
+pub use set::{begin, end, jump, plant, take_losses, take_peaks};
 #[cfg(feature = "simulation")]
-pub(crate) use set::{entropy, has, wall_ms};
+pub(crate) use set::{entropy, has, note_loss, note_memory, wall_ms};
 
 #[cfg(not(feature = "simulation"))]
 mod unset {
     use super::Planted;
+
+    pub(crate) const fn note_loss(_: &str, _: i32, _: i64, _: i64) {}
+
+    pub(crate) const fn note_memory(_: usize, _: usize) {}
 
     pub(crate) const fn wall_ms() -> Option<i64> {
         None
@@ -122,4 +157,4 @@ mod unset {
 }
 
 #[cfg(not(feature = "simulation"))]
-pub(crate) use unset::{entropy, has, wall_ms};
+pub(crate) use unset::{entropy, has, note_loss, note_memory, wall_ms};

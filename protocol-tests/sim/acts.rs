@@ -117,6 +117,17 @@ impl World {
             }
             Fault::Compact(topic) => self.compact(topic)?,
             Fault::ForeignWrite(topic) => self.write_foreign(topic),
+            Fault::DeleteRecords(topic, partition, thousandths) => {
+                self.delete_records(topic, partition, thousandths)?
+            }
+            Fault::TruncateSource(topic, partition, records) => self.truncate_source(topic, partition, records)?,
+            Fault::TruncateTarget(topic, partition, records) => self.truncate_target(topic, partition, records)?,
+            Fault::RecreateSource(topic) => self.recreate_source(topic)?,
+            Fault::DeleteTarget(topic) => self.delete_target(topic, false)?,
+            Fault::RecreateTarget(topic) => self.delete_target(topic, true)?,
+            Fault::Operate => {
+                self.operate().await?;
+            }
             Fault::KillAndCompact(topic, duration) => {
                 self.kill(0).await;
                 self.compact(topic)?;
@@ -156,7 +167,7 @@ impl World {
         }
     }
 
-    fn name(&self, side: Side, topic: usize) -> String {
+    pub(super) fn name(&self, side: Side, topic: usize) -> String {
         let name = &self.schedule.topics[topic].name;
         if side == Side::Source { name.clone() } else { format!("A.{name}") }
     }
@@ -229,7 +240,7 @@ impl World {
         bytes[..8].copy_from_slice(&end.to_be_bytes());
         let name = self.name(Side::Target, topic);
         self.sites[1].cluster.with(|cluster, _| cluster.append_raw(&name, 0, bytes.into()));
-        self.foreign.insert((topic, 0));
+        self.hurt.insert(topic);
     }
 
     fn compact(&mut self, topic: usize) -> Result<(), String> {

@@ -5,6 +5,8 @@
 //! `TOWPATH_SIM_SEED=n cargo test --profile simulation --test protocol sim::replay -- --ignored --nocapture`.
 
 mod acts;
+mod losses;
+mod measure;
 mod network;
 mod oracle;
 mod random;
@@ -25,6 +27,7 @@ use std::{
 use towpath::simulation::Planted;
 
 use self::{
+    measure::Most,
     schedule::Schedule,
     world::{Failure, run},
 };
@@ -34,10 +37,11 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 /// Lives through seeds on all cores; the failures, and how often each kind of fault was seen.
-fn many(first: u64, count: u64) -> (Vec<(u64, Failure)>, BTreeMap<String, u64>) {
+fn many(first: u64, count: u64) -> (Vec<(u64, Failure)>, BTreeMap<String, u64>, Most) {
     let next = AtomicU64::new(first);
     let failures = Mutex::new(Vec::new());
     let kinds = Mutex::new(BTreeMap::new());
+    let most = Mutex::new(Most::default());
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..threads {
@@ -51,14 +55,16 @@ fn many(first: u64, count: u64) -> (Vec<(u64, Failure)>, BTreeMap<String, u64>) 
                     for (_, fault) in &schedule.faults {
                         *kinds.lock().expect("no panic while locked").entry(fault.kind()).or_default() += 1;
                     }
-                    if let Err(failure) = run(&schedule, None) {
-                        failures.lock().expect("no panic while locked").push((seed, failure));
+                    match run(&schedule, None) {
+                        Ok(told) => most.lock().expect("no panic while locked").join(told.most),
+                        Err(failure) => failures.lock().expect("no panic while locked").push((seed, failure)),
                     }
                 }
             });
         }
     });
-    (failures.into_inner().expect("no panic while locked"), kinds.into_inner().expect("no panic while locked"))
+    let most = most.into_inner().expect("no panic while locked");
+    (failures.into_inner().expect("no panic while locked"), kinds.into_inner().expect("no panic while locked"), most)
 }
 
 fn report(failures: &[(u64, Failure)]) {
@@ -76,18 +82,19 @@ fn report(failures: &[(u64, Failure)]) {
 #[ignore = "takes minutes: dev/test and dev/soak run it"]
 fn schedules_lose_and_double_nothing() {
     let (first, count) = (number("TOWPATH_SIM_SEED").unwrap_or(1), number("TOWPATH_SIM_SCHEDULES").unwrap_or(2_000));
-    let (failures, kinds) = many(first, count);
+    let (failures, kinds, most) = many(first, count);
     println!("{count} schedules from seed {first}, faults:");
     for (kind, count) in kinds {
         println!("{count:8}  {kind}");
     }
+    println!("{most:?}");
     report(&failures);
     assert!(failures.is_empty(), "{} seeds failed", failures.len());
 }
 
 #[test]
 fn some_schedules_lose_and_double_nothing() {
-    let (failures, _) = many(1, 3);
+    let (failures, ..) = many(1, 3);
     report(&failures);
     assert!(failures.is_empty());
 }

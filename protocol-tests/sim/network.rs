@@ -91,6 +91,8 @@ struct Inner {
     hosts: BTreeMap<String, Host>,
     wires: Vec<Weak<Mutex<Wire>>>,
     next_wire: u64,
+    /// Pieces that processes of the mirror wrote since somebody asked.
+    writes: u64,
 }
 
 struct Host {
@@ -170,6 +172,7 @@ impl Network {
             hosts: BTreeMap::new(),
             wires: Vec::new(),
             next_wire: 0,
+            writes: 0,
         })))
     }
 
@@ -181,6 +184,11 @@ impl Network {
     pub(super) fn add_host(&self, name: &str, node: i32, arrivals: mpsc::UnboundedSender<Arrival>) {
         let host = Host { node, arrivals, is_up: true, silent_until: None, slow: None };
         self.lock().hosts.insert(name.to_owned(), host);
+    }
+
+    /// How many pieces the mirror wrote since the last call.
+    pub(super) fn take_writes(&self) -> u64 {
+        std::mem::take(&mut self.lock().writes)
     }
 
     /// Everything written so far, condensed.
@@ -302,6 +310,7 @@ impl Network {
         if wire.owner == Owner::Spared {
             return Duration::from_millis(1);
         }
+        inner.writes += u64::from(way == Way::ToBroker);
         let slow = inner.hosts.get(&wire.host).and_then(|host| host.slow);
         let usual = Duration::from_micros(200 + inner.random.below(2_000));
         match slow {

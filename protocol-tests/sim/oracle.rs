@@ -27,18 +27,43 @@ struct Original {
     seen: Seen,
     /// Its transaction, if any, was not aborted; unknown while it is open.
     visible: Option<bool>,
+    /// It was taken from the source, so that it need not have been copied.
+    taken: Option<Taken>,
 }
+
+/// What took a record from the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    Retention,
+    /// An unclean election, or the end of its topic.
+    History,
+}
+
+/// Which record of a source partition: in which history it was written, and at which offset.
+type Place = (u32, i64);
 
 /// What a source partition ever held.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    originals: BTreeMap<i64, Original>,
+    originals: BTreeMap<Place, Original>,
+    /// Counts the log's histories: a new one begins where the log is cut off, or the topic is another one.
+    history: u32,
+    /// Where histories began.
+    pub(super) cuts: Vec<i64>,
+    /// Records were taken from either log, so that what anchors say cannot be compared any more.
+    pub(super) disturbed: bool,
+    /// The copy began anew.
+    pub(super) restarted: bool,
+    /// Before this offset records were gone before the copy began: nobody has to say so.
+    pub(super) begins: i64,
+    /// What the mirror said that it passed over.
+    pub(super) losses: Vec<(i64, i64)>,
     /// Up to here the log was read.
     read_to: i64,
     /// Open transactions: producer id and the offsets of their records.
-    open: BTreeMap<i64, Vec<i64>>,
+    open: BTreeMap<i64, Vec<Place>>,
     /// Offsets whose records a cleaner took, at some time.
-    cleaned: BTreeSet<i64>,
+    cleaned: BTreeSet<Place>,
 }
 
 fn seen(record: &Record) -> Seen {
@@ -79,9 +104,10 @@ impl Ledger {
                 for record in opened(&batch)? {
                     let visible = (!batch.header.is_transactional()).then_some(true);
                     if visible.is_none() {
-                        self.open.entry(id).or_default().push(record.offset);
+                        self.open.entry(id).or_default().push((self.history, record.offset));
                     }
-                    self.originals.insert(record.offset, Original { seen: seen(&record), visible });
+                    let original = Original { seen: seen(&record), visible, taken: None };
+                    self.originals.insert((self.history, record.offset), original);
                 }
             }
             self.read_to = stored.last_offset + 1;
@@ -98,21 +124,64 @@ impl Ledger {
                 left.extend(opened(&batch)?.iter().map(|record| record.offset));
             }
         }
-        self.cleaned.extend(self.originals.keys().filter(|offset| **offset < self.read_to && !left.contains(offset)));
+        let gone = |(_, offset): &&Place| *offset < self.read_to && !left.contains(offset);
+        self.cleaned.extend(self.originals.keys().filter(gone));
         Ok(())
     }
 
+    /// Retention takes what lies before an offset.
+    pub(super) fn note_deleted(&mut self, before: i64) {
+        self.disturbed = true;
+        for ((_, offset), original) in &mut self.originals {
+            if *offset < before && original.taken.is_none() {
+                original.taken = Some(Taken::Retention);
+            }
+        }
+    }
+
+    /// From this offset on the log is another one.
+    pub(super) fn note_cut(&mut self, from: i64) {
+        self.disturbed = true;
+        for ((_, offset), original) in &mut self.originals {
+            if *offset >= from {
+                original.taken = Some(Taken::History);
+            }
+        }
+        self.history += 1;
+        self.cuts.push(from);
+        self.read_to = self.read_to.min(from);
+        self.open.clear();
+    }
+
+    /// Whether the mirror named what it passed over, no more and no less; only where nothing else happened to the logs.
+    fn check_losses(&self, copied: &BTreeSet<Place>, missing: &[Place]) -> Result<(), String> {
+        if !self.cuts.is_empty() || self.restarted {
+            return Ok(());
+        }
+        let named = |offset: i64| self.losses.iter().any(|(from, to)| (*from..*to).contains(&offset));
+        if let Some((_, offset)) = copied.iter().find(|(_, offset)| named(*offset)) {
+            return Err(format!("source offset {offset} was copied, and is said to be lost: {:?}", self.losses));
+        }
+        let last = copied.last().map_or(-1, |(_, offset)| *offset);
+        match missing.iter().find(|(_, offset)| *offset >= self.begins && *offset < last && !named(*offset)) {
+            Some((_, offset)) => {
+                Err(format!("source offset {offset} was passed over without a word: {:?}", self.losses))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Records that consumers may see, in order.
-    fn visible(&self, read_committed: bool) -> impl Iterator<Item = (i64, &Original)> {
+    fn visible(&self, read_committed: bool) -> impl Iterator<Item = (Place, &Original)> {
         let wanted = move |original: &Original| !read_committed || original.visible == Some(true);
         // A stable reader stops at the first open transaction.
         let stable = if read_committed {
             self.originals
                 .iter()
                 .find(|(_, original)| original.visible.is_none())
-                .map_or(i64::MAX, |(offset, _)| *offset)
+                .map_or((u32::MAX, i64::MAX), |(place, _)| *place)
         } else {
-            i64::MAX
+            (u32::MAX, i64::MAX)
         };
         self.originals
             .range(..stable)
@@ -139,8 +208,9 @@ pub(super) fn compare(
 ) -> Result<Copied, String> {
     let mut wanted = ledger.visible(read_committed).peekable();
     let mut missing = 0;
-    // Of each record of the copy: its source offset.
-    let mut origins: Vec<(i64, i64)> = Vec::new();
+    let mut passed: Vec<Place> = Vec::new();
+    // Of each record of the copy: where it stood.
+    let mut origins: Vec<(i64, Place)> = Vec::new();
     let mut expected_offset = copy.log_start_offset;
     for stored in &copy.entries {
         let batch = batch(stored)?;
@@ -165,7 +235,7 @@ pub(super) fn compare(
                             record.offset,
                             shown(&found),
                             match before {
-                                Some((offset, original)) => format!(
+                                Some(((_, offset), original)) => format!(
                                     "stands at source offset {offset} (visible: {:?}) and does not belong here: doubled, reordered or not committed",
                                     original.visible
                                 ),
@@ -173,10 +243,12 @@ pub(super) fn compare(
                             }
                         ));
                     }
-                    Some((offset, original)) if original.seen == found => break offset,
-                    // Taken by the cleaner, perhaps before it was copied.
-                    Some((offset, _)) if ledger.cleaned.contains(&offset) => {}
-                    Some((offset, original)) => {
+                    Some((place, original)) if original.seen == found => break place,
+                    // Taken, perhaps before it was copied.
+                    Some((place, original)) if ledger.cleaned.contains(&place) || original.taken.is_some() => {
+                        passed.extend((original.taken == Some(Taken::Retention)).then_some(place));
+                    }
+                    Some(((_, offset), original)) => {
                         return Err(format!(
                             "target offset {} holds {} where source offset {offset} ({}) was expected",
                             record.offset,
@@ -189,10 +261,13 @@ pub(super) fn compare(
             origins.push((record.offset, origin));
         }
     }
-    for (offset, _) in wanted {
-        missing += usize::from(!ledger.cleaned.contains(&offset));
+    for (place, original) in wanted {
+        missing += usize::from(!ledger.cleaned.contains(&place) && original.taken.is_none());
     }
-    if let Some(anchor) = anchor {
+    if missing == 0 && ledger.disturbed {
+        ledger.check_losses(&origins.iter().map(|(_, place)| *place).collect(), &passed)?;
+    }
+    if let Some(anchor) = anchor.filter(|_| !ledger.disturbed) {
         check_anchor(anchor, copy, &origins, ledger, read_committed)?;
     }
     Ok(if missing == 0 { Copied::Whole } else { Copied::Partly { missing } })
@@ -202,7 +277,7 @@ pub(super) fn compare(
 fn check_anchor(
     anchor: &Anchor,
     copy: &PartitionView,
-    origins: &[(i64, i64)],
+    origins: &[(i64, Place)],
     ledger: &Ledger,
     read_committed: bool,
 ) -> Result<(), String> {
@@ -213,7 +288,7 @@ fn check_anchor(
             position.target_next, copy.end_offset
         ));
     }
-    for (target, source) in origins {
+    for (target, (_, source)) in origins {
         let (before_target, before_source) = (*target < position.target_next, *source < position.source_next);
         if before_target != before_source {
             return Err(format!(
@@ -222,12 +297,12 @@ fn check_anchor(
             ));
         }
     }
-    let copied: BTreeSet<i64> = origins.iter().map(|(_, source)| *source).collect();
-    for (offset, _) in ledger.visible(read_committed).take_while(|(offset, _)| *offset < position.source_next) {
-        if !copied.contains(&offset) && !ledger.cleaned.contains(&offset) {
+    let copied: BTreeSet<Place> = origins.iter().map(|(_, source)| *source).collect();
+    for (place, _) in ledger.visible(read_committed).take_while(|((_, offset), _)| *offset < position.source_next) {
+        if !copied.contains(&place) && !ledger.cleaned.contains(&place) {
             return Err(format!(
-                "the anchor stands at source offset {}, and {offset} was never copied",
-                position.source_next
+                "the anchor stands at source offset {}, and {} was never copied",
+                position.source_next, place.1
             ));
         }
     }

@@ -83,6 +83,20 @@ pub(super) enum Fault {
     Compact(usize),
     /// Somebody else writes to a partition of the copy.
     ForeignWrite(usize),
+    /// Retention takes the oldest so many thousandths of a source partition.
+    DeleteRecords(usize, usize, u64),
+    /// An unclean election takes the newest records of a source partition.
+    TruncateSource(usize, usize, u64),
+    /// The same in the copy.
+    TruncateTarget(usize, usize, u64),
+    /// A source topic is deleted and created anew, empty.
+    RecreateSource(usize),
+    /// A remote topic is deleted.
+    DeleteTarget(usize),
+    /// A remote topic is deleted and created anew by somebody else.
+    RecreateTarget(usize),
+    /// Somebody decides with `towpath resume` about whatever stands.
+    Operate,
     /// The mirror dies, the source is cleaned, the mirror comes back.
     KillAndCompact(usize, Duration),
 }
@@ -142,6 +156,10 @@ pub(super) struct Schedule {
     pub(super) versions: [BrokerVersion; 2],
     pub(super) nodes: [i32; 2],
     pub(super) target_configs: Vec<(&'static str, String)>,
+    /// Memory of the mirror in bytes, where it is scarce.
+    pub(super) memory: Option<u64>,
+    /// Batches of one partition in flight, where it is more than the settings allow.
+    pub(super) window: Option<u8>,
     /// Lines of the mirror's file.
     pub(super) settings: Vec<String>,
     pub(super) topics: Vec<TopicPlan>,
@@ -153,7 +171,7 @@ impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [source, target] = self.versions;
         writeln!(f, "seed {}: {source:?} -> {target:?}, nodes {:?}, {:?}", self.seed, self.nodes, self.target_configs)?;
-        writeln!(f, "settings: {}", self.settings.join("; "))?;
+        writeln!(f, "settings: {}; memory {:?}, window {:?}", self.settings.join("; "), self.memory, self.window)?;
         for topic in &self.topics {
             writeln!(f, "  {topic:?}")?;
         }
@@ -187,6 +205,11 @@ impl Schedule {
             target_configs.push(("max.message.bytes", random.within(600, 4_000).to_string()));
         }
         let settings = settings(random);
+        let loses = random.one_in(3);
+        let mut settings = settings;
+        if loses {
+            settings.extend(policies(random));
+        }
         let calm = random.one_in(20);
         let most = random.pick(&[6, 14, 40]);
         let count = if calm { 0 } else { random.within(1, most) };
@@ -199,8 +222,35 @@ impl Schedule {
         // What a foreign write leads to is a stop: seldom, so that most worlds go on to their end.
         let mut foreign = random.one_in(8);
         faults.retain(|(_, fault)| !matches!(fault, Fault::ForeignWrite(_)) || std::mem::take(&mut foreign));
+        if loses && !calm {
+            for _ in 0..random.pick(&[1, 1, 2, 4]) {
+                let at = random.within(500, duration.as_millis() as u64);
+                let loss = loss(random, &topics);
+                // Something else happens close to it.
+                for _ in 0..random.below(3) {
+                    let beside = ms(at.saturating_sub(400) + random.below(1_500));
+                    faults.push((beside, fault(random, nodes, &topics)));
+                }
+                faults.extend(loss.map(|loss| (ms(at), loss)));
+            }
+            if random.one_in(2) {
+                faults.push((ms(random.within(2_000, duration.as_millis() as u64)), Fault::Operate));
+            }
+            let mut foreign = random.one_in(4);
+            faults.retain(|(_, fault)| !matches!(fault, Fault::ForeignWrite(_)) || std::mem::take(&mut foreign));
+        }
         faults.sort_by_key(|(at, _)| *at);
-        Self { seed, versions, nodes, target_configs, settings, topics, faults, duration }
+        let mut topics = topics;
+        let window = random.one_in(4).then(|| random.pick(&[6, 10, 16]));
+        let memory = random.one_in(4).then(|| random.pick(&[20_000, 60_000, 200_000]));
+        if memory.is_some() && random.one_in(2) {
+            // A target that does not answer, and a source that grows beyond what fits.
+            let at = random.within(100, duration.as_millis() as u64 / 2);
+            faults.push((ms(at), Fault::Silence(Side::Target, 1, ms(20_000))));
+            faults.sort_by_key(|(at, _)| *at);
+            topics[0].records_max = random.pick(&[30, 200]);
+        }
+        Self { seed, versions, nodes, target_configs, memory, window, settings, topics, faults, duration }
     }
 }
 
@@ -240,10 +290,30 @@ impl Schedule {
                     schedule.faults.push((at, Fault::PauseWithinBesideSecond(1, bytes, ms(40_000))));
                 }
             }
+            Planted::CountedAcrossElections => {
+                for topic in &mut schedule.topics {
+                    (topic.compacted, topic.style, topic.append_time) = (false, Style::Idempotent, false);
+                    topic.pause = duration / topic.batches.max(1) as u32;
+                }
+                schedule.settings.retain(|line| !line.starts_with("towpath.anchor.interval.ms"));
+                schedule.settings.push("towpath.anchor.interval.ms = 5000".to_owned());
+                schedule.faults.clear();
+                schedule.faults.push((ms(4_000), Fault::TruncateSource(0, 0, 20)));
+                schedule.faults.push((ms(random.within(4_100, 4_900)), Fault::Kill(ms(2_000))));
+            }
+            Planted::LossMisnamed => {
+                for topic in &mut schedule.topics {
+                    (topic.compacted, topic.style) = (false, Style::Plain);
+                    topic.pause = duration / topic.batches.max(1) as u32;
+                }
+                schedule.settings.retain(|line| !line.starts_with("towpath.on."));
+                schedule.faults.push((ms(2_000), Fault::Silence(Side::Target, 1, ms(9_000))));
+                schedule.faults.push((ms(9_500), Fault::DeleteRecords(0, 0, 1_000)));
+            }
             Planted::AnchorBeforeAck | Planted::AbortedCopied | Planted::TailIgnored => {}
         }
         schedule.faults.sort_by_key(|(at, _)| *at);
-        if planted != Planted::AbortedCopied {
+        if !matches!(planted, Planted::AbortedCopied | Planted::LossMisnamed | Planted::CountedAcrossElections) {
             for topic in &mut schedule.topics {
                 topic.old = true;
                 topic.pause = duration / topic.batches.max(1) as u32;
@@ -295,6 +365,40 @@ fn settings(random: &mut Random) -> Vec<String> {
         lines.push(format!("B.producer.request.timeout.ms = {}", random.pick(&[2000, 5000])));
     }
     lines
+}
+
+/// What is to be done about losses without asking anybody.
+fn policies(random: &mut Random) -> Vec<String> {
+    let mut line = |key: &str, values: [&str; 2]| {
+        let value = if random.one_in(2) { values[0] } else { values[1] };
+        format!("towpath.on.{key} = {value}")
+    };
+    vec![
+        line("target.recreated", ["stop", "begin"]),
+        line("source.loss", ["stop", "continue"]),
+        line("source.truncated", ["stop", "continue"]),
+        line("source.recreated", ["stop", "append"]),
+        line("foreign.write", ["stop", "continue"]),
+        // What happens to a log that nobody writes to is learnt with the leaders.
+        "metadata.max.age.ms = 30000".to_owned(),
+    ]
+}
+
+/// Something that takes records; of topics whose records all differ.
+fn loss(random: &mut Random, topics: &[TopicPlan]) -> Option<Fault> {
+    let plain = |plan: &TopicPlan| !plan.compacted && plan.style != Style::Transactional;
+    let plain: Vec<usize> = (0..topics.len()).filter(|topic| plain(&topics[*topic])).collect();
+    let topic = *plain.get(random.below(plain.len() as u64) as usize)?;
+    let partition = random.below(topics[topic].partitions as u64) as usize;
+    let records = random.pick(&[1, 3, 20]);
+    Some(match random.below(8) {
+        0..=1 => Fault::DeleteRecords(topic, partition, random.pick(&[100, 500, 1_000])),
+        2..=3 => Fault::TruncateSource(topic, partition, records),
+        4 => Fault::TruncateTarget(topic, partition, records),
+        5 => Fault::RecreateSource(topic),
+        6 => Fault::DeleteTarget(topic),
+        _ => Fault::RecreateTarget(topic),
+    })
 }
 
 /// APIs whose requests are caught, on each side, with codes that a broker may give.

@@ -6,11 +6,15 @@
 
 use std::{cell::Cell, rc::Rc};
 
+use crate::simulation;
+
 /// A counter with a limit.
 #[derive(Debug)]
 pub struct Account {
     limit: usize,
     used: Cell<usize>,
+    /// It is a worker's own, not that of a lane.
+    whole: bool,
     /// Set when something was returned since [`Account::take_returned`].
     returned: Cell<bool>,
 }
@@ -19,7 +23,13 @@ impl Account {
     /// An account of `limit` bytes.
     #[must_use]
     pub fn new(limit: usize) -> Rc<Self> {
-        Rc::new(Self { limit, used: Cell::new(0), returned: Cell::new(false) })
+        Rc::new(Self { limit, used: Cell::new(0), whole: false, returned: Cell::new(false) })
+    }
+
+    /// The account of a worker, for all its frames.
+    #[must_use]
+    pub fn of_worker(limit: usize) -> Rc<Self> {
+        Rc::new(Self { limit, used: Cell::new(0), whole: true, returned: Cell::new(false) })
     }
 
     /// As given.
@@ -53,6 +63,9 @@ impl Account {
 
     fn charge(&self, bytes: usize) {
         self.used.set(self.used.get() + bytes);
+        if self.whole {
+            simulation::note_memory(self.used.get(), self.limit);
+        }
     }
 
     fn refund(&self, bytes: usize) {

@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     client::{ClientError, Cluster},
+    net::Connector,
     protocol::{TopicId, TopicName, TopicPartition},
 };
 
@@ -67,7 +68,18 @@ pub enum ResumeError {
 /// # Errors
 /// See [`ResumeError`]. That nothing stands is no error: the list then has no decision in it.
 pub async fn resume(asked: &Resume) -> Result<Vec<Answered>, ResumeError> {
-    let cluster = lone_cluster(&asked.flow.target);
+    resume_over(asked, None).await
+}
+
+/// As [`resume`], over another way than TCP: in a simulation.
+///
+/// # Errors
+/// As [`resume`].
+pub async fn resume_over(
+    asked: &Resume,
+    connector: Option<std::sync::Arc<dyn Connector>>,
+) -> Result<Vec<Answered>, ResumeError> {
+    let cluster = lone_cluster(&asked.flow.target, connector);
     cluster.bootstrap(Some(Instant::now() + PATIENCE), || ()).await?;
     cluster.refresh_all().await?;
     let source = asked.flow.source.alias.as_str();

@@ -179,6 +179,8 @@ impl RunsTopic {
             configs: BTreeMap::from([
                 ("cleanup.policy".to_owned(), "compact".to_owned()),
                 ("compression.type".to_owned(), "producer".to_owned()),
+                // A clock of ours that runs ahead must not have brokers refuse what is written here.
+                ("message.timestamp.type".to_owned(), "LogAppendTime".to_owned()),
             ]),
         }
     }

@@ -558,8 +558,8 @@ async fn both<T>(
 }
 
 /// A cluster to be asked on its own, by another command than the mirror.
-pub(crate) fn lone_cluster(settings: &ClusterSettings) -> Cluster {
-    cluster(settings, None)
+pub(crate) fn lone_cluster(settings: &ClusterSettings, connector: Option<Arc<dyn Connector>>) -> Cluster {
+    cluster(settings, connector)
 }
 
 fn cluster(settings: &ClusterSettings, connector: Option<Arc<dyn Connector>>) -> Cluster {

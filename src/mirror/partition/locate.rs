@@ -372,6 +372,12 @@ impl PartitionMachine {
         }
         match (foreign, self.course.resolving) {
             (None, _) => true,
+            (Some((_, end, count)), Some(Resolve::SourceAt(_) | Resolve::SourceNew(_)))
+                if self.accepts_foreign(end) =>
+            {
+                self.course.foreign = Some((to, count));
+                true
+            }
             (Some((_, _, count)), Some(Resolve::Foreign)) if !records => {
                 self.course.foreign = Some((to, count));
                 true

@@ -25,6 +25,7 @@ use crate::{
     },
     mirror::anchor::{Position, Shape},
     protocol::LeaderEpoch,
+    simulation::{self, Planted},
 };
 
 /// What the target holds behind the position, to be found again in the source.
@@ -188,8 +189,10 @@ impl PartitionMachine {
         };
         let count = i64::from(header.records_count);
         // Of a batch that begins before the position, or that was split, only the headers there can tell. And behind an
-        // election the source may have another history than the one that was copied.
-        let elected = self.taken_epoch != LeaderEpoch::NONE && header.partition_leader_epoch != self.taken_epoch.0;
+        // election the source may have another history than the one that was copied; also where the anchor knows no epoch,
+        // as the first one of a partition.
+        let elected = header.partition_leader_epoch != self.taken_epoch.0
+            && !(simulation::has(Planted::CountedAcrossElections) && self.taken_epoch == LeaderEpoch::NONE);
         if *remaining < count || header.base_offset != self.prepared.source_next || elected {
             self.doubt_count(now);
             return Next::End;

@@ -19,7 +19,8 @@ use crate::{
         anchor::{DecisionId, Incident, Notes, Position},
         decision::{Action, Decision},
     },
-    protocol::{LeaderEpoch, TopicId},
+    protocol::{LeaderEpoch, TopicId, TopicPartition},
+    simulation::{self, Planted},
 };
 
 /// What was decided, while it is carried out.
@@ -50,6 +51,8 @@ pub(super) struct Course {
     ends: Option<SourceEnds>,
     /// Where the target's log ended when records of others were found in it, and how many they are.
     pub(super) foreign: Option<(i64, i64)>,
+    /// Records of others before this target offset were accepted. It outlives another stop before the position is found.
+    foreign_accepted: i64,
     /// The position before a rewind that is not proven yet.
     rewound: Option<Position>,
     /// The next loss is accepted.
@@ -258,6 +261,11 @@ impl PartitionMachine {
         if let StopReason::SourceTruncated { position, end } = reason {
             self.progress.truncated_records += u64::try_from(position - end).unwrap_or(0);
         }
+        if let StopReason::ForeignWrite { to, .. } = reason {
+            self.course.foreign_accepted = *to;
+        }
+        // What was decided about another topic of the same name is forgotten with this: it is noticed again.
+        self.troubled = true;
         self.course.resolving = resolve;
         self.course.foreign = None;
         self.corrupt_attempts = 0;
@@ -265,6 +273,7 @@ impl PartitionMachine {
     }
 
     pub(super) fn note_stopped(&mut self) {
+        self.troubled = true;
         self.anchor_dirty = true;
         self.course.resolving = None;
         self.course.foreign = None;
@@ -274,6 +283,7 @@ impl PartitionMachine {
 
     /// A position is found; what was recorded and decided is over.
     pub(super) fn note_course_over(&mut self) {
+        self.course.foreign_accepted = 0;
         self.course.resolving = None;
         self.course.foreign = None;
         if self.course.rewound.take().is_some() {
@@ -313,6 +323,9 @@ impl PartitionMachine {
     }
 
     fn note_lost(&mut self, lost: Lost) {
+        let misnamed = i64::from(simulation::has(Planted::LossMisnamed));
+        let TopicPartition { topic, partition } = &self.spec.source;
+        simulation::note_loss(topic.as_str(), partition.0, lost.from + misnamed, lost.to);
         self.progress.lost_records += u64::try_from(lost.to - lost.from).unwrap_or(0);
         if self.losses.len() < LOSSES_MAX {
             self.losses.push(lost);
@@ -365,6 +378,11 @@ impl PartitionMachine {
         true
     }
 
+    /// Whether records of others up to this target offset were accepted before.
+    pub(super) fn accepts_foreign(&self, to: i64) -> bool {
+        to <= self.course.foreign_accepted
+    }
+
     fn read_tail(&mut self, now: Instant, from: i64, to: i64) {
         self.phase = Phase::ReadingTail { from, to, asked: false, not_before: now, records: false };
     }
@@ -374,11 +392,14 @@ impl PartitionMachine {
         match self.course.resolving {
             // All of it is ours, and came from the source as it was.
             Some(Resolve::SourceAt(_) | Resolve::SourceNew(_)) => {
-                let position = tail.last().map_or(self.acked, |last| Position {
-                    target_next: last.next_offset(),
-                    next_sequence: sequence::advance(last.base_sequence, last.records_count),
-                    ..self.acked
-                });
+                let target_next = tail.last().map_or(self.acked.target_next, BatchHeader::next_offset);
+                let ours = tail.iter().rev().find(|header| self.is_ours(header));
+                let next_sequence = ours
+                    .map_or(self.acked.next_sequence, |last| sequence::advance(last.base_sequence, last.records_count));
+                let position = Position { target_next, next_sequence, ..self.acked };
+                if let Some((_, records)) = self.course.foreign.take() {
+                    self.progress.foreign_records += u64::try_from(records).unwrap_or(0);
+                }
                 self.behind_former_source(now, position);
             }
             _ => {

@@ -31,6 +31,7 @@ pub(crate) struct Entry {
     pub(super) next_request: u64,
     /// The leader's epoch on the source, as last known.
     pub(super) source_epoch: LeaderEpoch,
+    pub(super) target_epoch: LeaderEpoch,
     /// Leaders may have changed since it was placed.
     pub(super) misplaced: bool,
     /// It is in its lane's queue.

@@ -36,7 +36,12 @@ impl Shard {
             entry.fetcher = reader.map(|broker| self.fetcher(broker));
             entry.told = (None, false);
         }
-        let target_leader = target.leader(&spec.target).and_then(|leader| leader.leader);
+        let known = target.leader(&spec.target);
+        let target_leader = known.and_then(|leader| leader.leader);
+        let target_epoch = known.map_or(LeaderEpoch::NONE, |leader| leader.epoch);
+        // The same broker leads anew: its log may have lost something, which nobody tells where nothing is written.
+        let leads_anew = entry.target_epoch != LeaderEpoch::NONE && target_epoch > entry.target_epoch;
+        entry.target_epoch = target_epoch.max(entry.target_epoch);
         let no_source = leader.is_none().then(|| format!("{} has no leader", spec.source));
         let no_target = target_leader.is_none().then(|| format!("{} has no leader", spec.target));
         let key = target_leader.map(|broker| LaneKey {
@@ -44,7 +49,8 @@ impl Shard {
             index: u8::try_from(copy.0 % u32::from(self.produce.lanes_per_broker.max(1))).unwrap_or(0),
         });
         entry.misplaced = false;
-        if key != entry.lane.as_ref().map(|lane| lane.key) {
+        let stays = key == entry.lane.as_ref().map(|lane| lane.key);
+        if !stays {
             if entry.machine.has_in_flight() {
                 // What is in flight settles on the old lane first; then the move is made.
                 entry.machine.handle_target_leader_changed(now);
@@ -64,6 +70,9 @@ impl Shard {
                     entry.machine.handle_target_leader_changed(now);
                 }
             }
+        }
+        if leads_anew && stays {
+            entry.machine.handle_target_leader_changed(now);
         }
         entry.machine.handle_reach(no_source, no_target);
     }

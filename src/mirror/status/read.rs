@@ -64,7 +64,7 @@ fn key(settings: &ClusterSettings) -> Key {
 }
 
 async fn reach(settings: &ClusterSettings, patience: Duration) -> Result<Cluster, String> {
-    let cluster = lone_cluster(settings);
+    let cluster = lone_cluster(settings, None);
     let asked = cluster.bootstrap(Some(Instant::now() + patience), || ());
     match timeout(patience + Duration::from_secs(1), asked).await {
         Ok(Ok(_)) => Ok(cluster),

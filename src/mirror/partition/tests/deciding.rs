@@ -277,6 +277,8 @@ fn a_crash_right_after_the_decision_finds_what_was_sent_since() {
     // The anchor is durable, two batches went out, and the process died.
     anchored = durable;
     let batches = [Make::plain(0, 5).bytes(), Make::plain(5, 3).bytes(), Make::plain(8, 2).bytes()];
+    // Without an epoch nothing is counted.
+    anchored.leader_epoch = LeaderEpoch(3);
     spec_now.anchor = Some(anchored);
     let mut bench = Bench::new(settings(), spec_now);
     bench.locate(target(58), known(108));
@@ -310,6 +312,55 @@ fn a_foreign_write_is_named_with_its_range_and_passed_over_by_decision_or_policy
         let at = |source_start, target_start| Break { source_start, target_start };
         assert_eq!(breaks, [at(100, 50), at(105, 60), at(108, 68)]);
         goes_on_at(&mut bench, 108, 68, 108, &next);
+    }
+}
+
+#[test]
+fn records_of_another_history_are_not_counted_as_copied_where_the_first_anchor_knows_no_epoch() {
+    // The simulation's seed 2027: killed with a tail behind the first anchor, and the source lost all of it meanwhile.
+    let mut anchored = anchor(100, 50);
+    anchored.leader_epoch = LeaderEpoch::NONE;
+    let mut bench = Bench::new(settings(), spec(Some(anchored)));
+    bench.locate(target(58), known(108));
+    let others = Make { epoch: 4, ..Make::plain(100, 8).at(77) }.bytes();
+    bench.fetch(std::slice::from_ref(&others));
+    assert_eq!(bench.machine.state(), PartitionState::ReadingTail);
+    bench.tail(vec![held(&Make::plain(100, 8).bytes(), 50, 100)]);
+    bench.fetch(&[others]);
+    assert_eq!(bench.reason().code(), "position-unknown");
+}
+
+#[test]
+fn two_incidents_of_one_partition_are_answered_one_after_the_other() {
+    // The simulation found that each answer was forgotten when the other incident was seen again.
+    for by_policy in [false, true] {
+        let allow = |policies: &mut Policies| {
+            (policies.foreign_continues, policies.recreated_appends) = (by_policy, by_policy);
+        };
+        let mut bench = Bench::copying_with(with(allow), 100, 50);
+        let mut id = 100;
+        let mut answered = |bench: &mut Bench, code: &str| {
+            bench.machine.handle_quiet(bench.now);
+            if !by_policy {
+                assert_eq!(bench.reason().code(), code);
+                id += 1;
+                let decision = Decision { id: DecisionId(id), ..answer(bench) };
+                assert!(bench.machine.decide(bench.now, &decision));
+            }
+        };
+        let mut foreign = held(&Make::plain(0, 4).bytes(), 52, 0);
+        foreign.producer_id = 1;
+        let tail = vec![held(&Make::plain(100, 2).bytes(), 50, 100), foreign];
+        bench.machine.handle_topics(bench.now, Some(topic_id(9)), Some(topic_id(2)));
+        answered(&mut bench, "source-recreated");
+        bench.locate(target(56), known(102));
+        bench.tail(tail.clone());
+        answered(&mut bench, "foreign-write");
+        answered(&mut bench, "source-recreated");
+        bench.locate(target(56), known(102));
+        bench.tail(tail);
+        assert_eq!(bench.machine.progress().foreign_records, 4);
+        goes_on_at(&mut bench, 0, 56, 102, &Make::plain(0, 2));
     }
 }
 
