@@ -98,6 +98,10 @@ pub struct PartitionMachine {
     pub(super) confirmed: bool,
     /// (G) Something sent earlier may still arrive.
     pub(super) limbo: Option<Limbo>,
+    /// The same, until the target was asked late enough, whatever it acknowledged meanwhile.
+    pub(super) unproven: Option<Limbo>,
+    /// The source has a hole at the position, and a straggler may have what was there.
+    pub(super) holed: bool,
     /// The next batch is an old one that waits for it, as seen when it was last asked for.
     pub(super) straggling: Cell<bool>,
     pub(super) ask_source: bool,
@@ -192,6 +196,8 @@ impl PartitionMachine {
             confirmed: false,
             // An earlier incarnation wrote under this anchor.
             limbo: anchored.then(|| Limbo::new(now)),
+            unproven: anchored.then(|| Limbo::new(now)),
+            holed: false,
             straggling: Cell::new(false),
             confirmed_timestamp: -1,
             backoff: Backoff::new(Duration::from_millis(50), Duration::from_secs(5), seed),
@@ -341,6 +347,7 @@ impl PartitionMachine {
             && self.hold.is_none()
             && self.match_until.is_none()
             && self.limbo.is_none()
+            && !self.holed
             && self.blocked.is_none()
     }
 

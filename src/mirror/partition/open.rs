@@ -98,6 +98,11 @@ impl PartitionMachine {
         match run.finish() {
             Ok(None) => Next::Go,
             Ok(Some(contents)) => {
+                let span = contents.next_offset - contents.base_offset();
+                let hole = contents.base_offset() > self.prepared.source_next || i64::from(contents.count()) < span;
+                if hole && self.waits_before_hole() {
+                    return Next::End;
+                }
                 self.note_hole(contents.base_offset());
                 self.take_contents(now, &contents, OpenReason::OldFormat, hold)
             }

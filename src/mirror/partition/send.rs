@@ -31,7 +31,7 @@ impl PartitionMachine {
         {
             return None;
         }
-        if self.doubted {
+        if self.doubted || self.holed {
             return None;
         }
         if self.is_queue_full(queue_bytes_max) {
@@ -355,6 +355,7 @@ impl PartitionMachine {
         self.past.rewind();
         self.confirmed = false;
         self.blocked = None;
+        self.holed = false;
         if simulation::has(Planted::ResendWithoutReconcile) && self.located {
             self.limbo = None;
             self.begin_copying(self.acked, self.acked_epoch);

@@ -6,6 +6,10 @@
 //! in its place. So (G): after an outcome that nobody knows, and after a start that follows an anchor, an old batch is sent
 //! only once nothing earlier can arrive any more, and the target was asked since.
 //!
+//! Compaction makes it a matter of young records too: of a batch that the cleaner has taken since it was sent, the straggler
+//! has the sequence of what is sent in its place, and the broker would call that a duplicate. So nothing is passed over
+//! where the source has a hole, before the same.
+//!
 //! What bounds the arrival: the system gives unacknowledged bytes up after [`UNACKNOWLEDGED_MAX`], also for sockets of a
 //! process that is dead. What was acknowledged lies with a broker that hangs; it reads that when it wakes up, about when it
 //! answers our question, so that a second question counts.
@@ -15,7 +19,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::machine::{PartitionMachine, Phase};
-use crate::net::UNACKNOWLEDGED_MAX;
+use crate::{
+    net::UNACKNOWLEDGED_MAX,
+    simulation::{self, Planted},
+};
 
 /// Between the first answer of a broker that may have hung, and the question that counts.
 const SECOND_QUESTION: Duration = Duration::from_secs(2);
@@ -47,38 +54,50 @@ impl PartitionMachine {
     /// The outcome of something sent is unknown.
     pub(super) fn enter_limbo(&mut self, now: Instant) {
         self.limbo = Some(Limbo::new(now));
+        self.unproven = self.limbo;
+    }
+
+    /// Compaction took something from here on. Returns whether that must wait, since a straggler may have it.
+    pub(super) fn waits_before_hole(&mut self) -> bool {
+        self.holed = self.unproven.is_some()
+            && matches!(self.phase, Phase::Copying | Phase::Anchoring)
+            && !simulation::has(Planted::StragglersIgnored);
+        self.holed
     }
 
     /// The target is asked what it holds.
     pub(super) fn note_question(&mut self, now: Instant) {
-        if let Some(limbo) = &mut self.limbo {
+        for limbo in [&mut self.limbo, &mut self.unproven].into_iter().flatten() {
             limbo.asked = now;
         }
     }
 
     /// It answered.
     pub(super) fn note_answer(&mut self, now: Instant) {
-        if let Some(limbo) = &mut self.limbo {
+        for place in [&mut self.limbo, &mut self.unproven] {
+            let Some(limbo) = place else { continue };
             if limbo.over_at().is_some_and(|over| limbo.asked >= over) {
-                self.limbo = None;
+                *place = None;
             } else {
                 limbo.answered.get_or_insert(now);
             }
         }
     }
 
-    /// Whether an old batch waits for stragglers.
+    /// Whether an old batch, or one behind a hole, waits for stragglers.
     #[must_use]
     pub fn awaits_stragglers(&self) -> bool {
-        self.limbo.is_some()
-            && self.straggling.get()
-            && matches!(self.phase, Phase::Copying)
-            && self.pipeline.waiting() > 0
-            && self.pipeline.sent() == 0
+        let waits =
+            if self.pipeline.waiting() > 0 { self.limbo.is_some() && self.straggling.get() } else { self.holed };
+        waits && matches!(self.phase, Phase::Copying) && self.pipeline.sent() == 0
     }
 
     /// When the target should be asked again.
     pub(super) fn next_question(&self) -> Option<Instant> {
-        if self.awaits_stragglers() { self.limbo.as_ref()?.over_at() } else { None }
+        if !self.awaits_stragglers() {
+            return None;
+        }
+        let limbo = if self.pipeline.waiting() > 0 { &self.limbo } else { &self.unproven };
+        limbo.as_ref()?.over_at()
     }
 }

@@ -168,6 +168,10 @@ impl PartitionMachine {
             self.doubt_count(now);
             return Next::End;
         }
+        let hole = header.base_offset > self.prepared.source_next || header.is_empty() || header.is_thinned();
+        if hole && fate != Fate::Control && self.waits_before_hole() {
+            return Next::End;
+        }
         self.note_hole(header.base_offset);
         if header.partition_leader_epoch != self.taken_epoch.0 {
             self.past.note_epoch(header.partition_leader_epoch, header.base_offset.max(self.prepared.source_next));

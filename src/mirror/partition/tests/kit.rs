@@ -297,7 +297,7 @@ impl Bench {
 
     /// As if the wait for stragglers of an earlier incarnation were over.
     pub(super) fn end_limbo(&mut self) {
-        self.machine.limbo = None;
+        (self.machine.limbo, self.machine.unproven) = (None, None);
     }
 
     /// Answers the look-up for ends, with a source that begins at 0 and ends at 1000, or where the position is.

@@ -23,6 +23,7 @@ use crate::{
             Policies, ProduceOutcome, ProducerAnswer, StopReason, TailBatch, TargetEnds, TargetNotEmpty, Ticket,
         },
     },
+    net::UNACKNOWLEDGED_MAX,
     protocol::{ErrorCode, LeaderEpoch},
 };
 
@@ -53,7 +54,7 @@ pub(super) struct World {
     requests: VecDeque<(Ticket, Sent)>,
     answers: VecDeque<(Ticket, ProduceOutcome, i64)>,
     /// On connections that are gone.
-    zombies: VecDeque<Sent>,
+    zombies: VecDeque<(Instant, Sent)>,
     /// The connection leads to a former leader, and whether that is known.
     moved: bool,
     noticed: bool,
@@ -157,8 +158,12 @@ impl World {
             }
             Op::LoseLane { answer_each } => self.lose_lane(answer_each),
             Op::Zombie => {
-                if let Some(sent) = self.zombies.pop_front() {
-                    let _ = self.target.append(&sent);
+                // The system gives up what is on its way for too long.
+                while let Some((lost_at, sent)) = self.zombies.pop_front() {
+                    if self.now < lost_at + UNACKNOWLEDGED_MAX {
+                        let _ = self.target.append(&sent);
+                        break;
+                    }
                 }
             }
             Op::Elect { lost } => self.elect(usize::from(lost)),
@@ -292,7 +297,7 @@ impl World {
             .chain(requests.iter().map(|(ticket, _)| *ticket))
             .collect();
         if !self.moved {
-            self.zombies.extend(requests.into_iter().map(|(_, sent)| sent));
+            self.zombies.extend(requests.into_iter().map(|(_, sent)| (self.now, sent)));
         }
         if answer_each {
             for ticket in lost {
@@ -418,7 +423,7 @@ impl World {
             self.commit(Commit::Unanswered);
         }
         if !self.moved {
-            self.zombies.extend(self.requests.drain(..).map(|(_, sent)| sent));
+            self.zombies.extend(self.requests.drain(..).map(|(_, sent)| (self.now, sent)));
         }
         self.requests.clear();
         self.answers.clear();
