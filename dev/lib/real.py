@@ -10,7 +10,7 @@ import time
 
 from common import REPO, Fault, say
 
-TEST_DEADLINE_S = 12 * 60
+TEST_DEADLINE_S = 15 * 60
 HOUR_S = 60 * 60
 LONGEST = ("real::faults::chaos::", "real::faults::lag::")
 # Two of them keep both cores busy; those that mostly wait may join in.
@@ -33,6 +33,8 @@ LONG = (
     "real_a_source_topic_created_anew_is_named_at_the_next_start",
     "real_a_source_topic_created_anew_is_named_at_the_next_start_without_topic_ids",
     "real_a_truncated_target_gets_again_what_it_lost",
+    # Failed in its last run on a busy machine (no mirror had joined within a minute): not understood yet.
+    "real_status_after_a_kill_is_what_kafkas_own_tools_see",
     "real_memory_stays_bounded_while_the_target_is_away_and_gigabytes_arrive",
     "real_chaos_on_both_sides_loses_and_doubles_nothing",
     "real_chaos_with_a_forgetful_target_loses_and_doubles_nothing",

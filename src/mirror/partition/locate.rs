@@ -340,8 +340,9 @@ impl PartitionMachine {
             }
             next = sequence::advance(next, header.records_count);
         }
+        let ends = tail.iter().map(|batch| batch.header.next_offset()).collect();
         let records = tail.into_iter().flat_map(|batch| batch.records).collect();
-        self.begin_matching(now, Expected::Records { records });
+        self.begin_matching(now, Expected::Records { records, ends });
     }
 
     /// Whether these are all the batches that were asked for, and ours, unless others are expected among them; else says

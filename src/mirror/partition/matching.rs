@@ -35,8 +35,8 @@ pub(super) enum Expected {
     Count { remaining: i64 },
     /// These batches.
     Headers { batches: VecDeque<BatchHeader> },
-    /// These records.
-    Records { records: VecDeque<RecordDigest> },
+    /// These records, in batches that end at these target offsets.
+    Records { records: VecDeque<RecordDigest>, ends: Vec<i64> },
 }
 
 /// How long the source may have nothing more while the target still holds unmatched batches: its high watermark may
@@ -52,7 +52,7 @@ impl Expected {
         match self {
             Self::Count { remaining } => format!("{remaining} records"),
             Self::Headers { batches } => format!("{} batches", batches.len()),
-            Self::Records { records } => format!("{} records", records.len()),
+            Self::Records { records, .. } => format!("{} records", records.len()),
         }
     }
 }
@@ -283,7 +283,7 @@ impl PartitionMachine {
         };
         self.note_hole(record.offset);
         let reach = usize::try_from(self.missing).unwrap_or(usize::MAX);
-        let Phase::Matching { expected: Expected::Records { records: tail } } = &mut self.phase else {
+        let Phase::Matching { expected: Expected::Records { records: tail, .. } } = &mut self.phase else {
             return Next::End;
         };
         let digest = record.digest();
@@ -322,7 +322,7 @@ impl PartitionMachine {
             Expected::Headers { .. } if self.missing > 0 => {
                 self.compare_records(now);
             }
-            Expected::Records { records } if records.len() <= reach => {
+            Expected::Records { records, .. } if records.len() <= reach => {
                 let after = self.after(self.prepared.source_next, i32::try_from(records.len()).unwrap_or(i32::MAX));
                 self.found(now, after, self.taken_epoch, true);
             }
@@ -341,8 +341,17 @@ impl PartitionMachine {
     fn found(&mut self, now: Instant, after: Position, epoch: LeaderEpoch, complete: bool) -> Next {
         let shape = self.shape();
         self.prepared = after;
-        self.acked = after;
-        self.acked_epoch = epoch;
+        // Whoever looks at the target again from here on looks for a batch that begins here.
+        let ends_batch = match &self.phase {
+            Phase::Matching { expected: Expected::Records { ends, .. } } => {
+                complete || ends.binary_search(&after.target_next).is_ok()
+            }
+            _ => true,
+        };
+        if ends_batch {
+            self.acked = after;
+            self.acked_epoch = epoch;
+        }
         self.taken_epoch = epoch;
         self.match_overdue = false;
         self.match_until = Some(now + MATCH_PATIENCE);

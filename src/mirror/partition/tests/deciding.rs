@@ -6,7 +6,7 @@ use crate::{
     batch::BatchHeader,
     client::EpochEnd,
     mirror::{
-        anchor::{DecisionId, EpochStart, Mark, Record},
+        anchor::{DecisionId, EpochStart, Record},
         decision::{Action, Decision},
         partition::{
             Break, LocateAsk, Lost, PartitionSettings, PartitionState, Policies, ProducerAnswer, SourceEnds,
@@ -29,7 +29,7 @@ fn answer(bench: &Bench) -> Decision {
     Decision { id: DecisionId(77), action: Action::GoOn, answers: incident.key, decided_ms: 1 }
 }
 
-fn decide(bench: &mut Bench) {
+pub(super) fn decide(bench: &mut Bench) {
     let decision = answer(bench);
     assert!(bench.machine.decide(bench.now, &decision), "{}", bench.machine.state());
 }
@@ -42,7 +42,12 @@ fn out_of_range(bench: &mut Bench, ends: SourceEnds) {
     bench.machine.handle_quiet(bench.now);
 }
 
-fn history(bench: &mut Bench, ends: SourceEnds, epoch_end: Option<(i32, i64)>, at_mark: Option<BatchHeader>) {
+pub(super) fn history(
+    bench: &mut Bench,
+    ends: SourceEnds,
+    epoch_end: Option<(i32, i64)>,
+    at_mark: Option<BatchHeader>,
+) {
     let asked = bench.machine.locate_want(bench.now);
     assert!(matches!(asked, Some(LocateAsk::History { .. })), "{asked:?}");
     bench.machine.locate_begun(bench.now);
@@ -52,7 +57,7 @@ fn history(bench: &mut Bench, ends: SourceEnds, epoch_end: Option<(i32, i64)>, a
 }
 
 /// It goes on at this position; nothing is sent before an anchor with its break is durable.
-fn goes_on_at(bench: &mut Bench, source_next: i64, target_next: i64, sequence: i32, first: &Make) {
+pub(super) fn goes_on_at(bench: &mut Bench, source_next: i64, target_next: i64, sequence: i32, first: &Make) {
     assert_eq!((bench.machine.state(), bench.position()), (PartitionState::Anchoring, (source_next, target_next)));
     bench.fetch(&[first.bytes()]);
     assert!(bench.machine.wants_anchor_now() && bench.send().is_empty(), "B: sent before the anchor");
@@ -510,89 +515,6 @@ fn a_topic_that_is_gone_goes_on_when_it_is_back_and_is_another_one_if_it_has_ano
 }
 
 /// A source without topic ids, copied up to 100, of which the batch at 95 is remembered.
-fn nameless(mark: Option<Mark>) -> Bench {
-    let mut anchored = anchor(100, 50);
-    anchored.source_topic_id = TopicId::ZERO;
-    anchored.notes.mark = mark;
-    let mut spec = spec(Some(anchored));
-    spec.source_topic_id = TopicId::ZERO;
-    let mut bench = Bench::new(settings(), spec);
-    bench.locate(TargetEnds { start: 0, high_watermark: 50, end: 50 }, known(100));
-    assert_eq!(bench.machine.fetch_want(bench.now, 1), None, "not before it is known to be the same topic");
-    bench
-}
-
-fn mark_of(bytes: &bytes::Bytes) -> Mark {
-    let header = header(bytes);
-    Mark { base_offset: header.base_offset, crc: header.crc }
-}
-
-#[test]
-fn a_topic_without_id_is_known_by_a_batch_that_was_copied() {
-    let copied = Make::plain(95, 5).bytes();
-    let mark = Some(mark_of(&copied));
-    let larger = source(0, 500);
-    // What may stand there, and whether it is the same topic.
-    let whole = header(&copied);
-    let other = header(&Make { numbers: vec![1; 5], ..Make::plain(95, 5) }.bytes());
-    let straddles = header(&Make::plain(93, 5).bytes());
-    let thin = header(&thinned(&copied, |index| index == 4));
-    let behind = header(&Make::plain(100, 5).bytes());
-    let cases = [
-        (Some(whole), true),
-        (Some(other), false),
-        (Some(straddles), false),
-        (Some(thin), true),
-        (Some(behind), true),
-        (None, true),
-    ];
-    for (found, same) in cases {
-        let mut bench = nameless(mark);
-        history(&mut bench, larger, Some((3, 500)), found);
-        if same {
-            assert!(bench.machine.fetch_want(bench.now, 1).is_some(), "{found:?}");
-        } else {
-            let reason = StopReason::SourceRecreated { anchored: TopicId::ZERO, found: TopicId::ZERO, position: 100 };
-            assert_eq!(bench.reason(), reason, "{found:?}");
-        }
-    }
-}
-
-#[test]
-fn a_topic_without_id_whose_leader_epoch_went_back_is_another_one() {
-    let mut bench = nameless(None);
-    let ends = SourceEnds { leader_epoch: LeaderEpoch(2), ..source(0, 500) };
-    history(&mut bench, ends, Some((2, 500)), None);
-    assert_eq!(bench.reason().code(), "source-recreated");
-}
-
-#[test]
-fn a_topic_without_id_that_ends_earlier_is_another_one_unless_there_was_an_election() {
-    let mut bench = nameless(None);
-    history(&mut bench, source(0, 80), Some((3, 80)), None);
-    assert_eq!(bench.reason().code(), "source-recreated");
-    decide(&mut bench);
-    bench.locate(target(50), known(100));
-    goes_on_at(&mut bench, 0, 50, 100, &Make::plain(0, 2));
-    let mut bench = nameless(None);
-    history(&mut bench, SourceEnds { leader_epoch: LeaderEpoch(4), ..source(0, 80) }, Some((3, 80)), None);
-    assert_eq!(bench.reason(), StopReason::SourceTruncated { position: 100, end: 80 });
-}
-
-#[test]
-fn a_topic_without_id_is_looked_at_again_after_every_trouble_with_its_source() {
-    let mut bench = nameless(None);
-    history(&mut bench, source(0, 500), Some((3, 500)), None);
-    bench.fetch(&[Make::plain(100, 2).bytes()]);
-    let sent = bench.send();
-    bench.produced(sent[0].ticket, 50);
-    let (anchor, _) = bench.machine.anchor().unwrap();
-    assert_eq!(anchor.notes.mark, Some(mark_of(&Make::plain(100, 2).bytes())));
-    bench.machine.handle_fetch_error(bench.now, ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
-    let other = header(&Make { numbers: vec![7, 7], ..Make::plain(100, 2) }.bytes());
-    history(&mut bench, source(0, 500), Some((3, 500)), Some(other));
-    assert_eq!(bench.reason().code(), "source-recreated");
-}
 
 #[test]
 fn a_count_does_not_go_on_over_an_election_of_the_source() {

@@ -5,6 +5,7 @@ mod flowing;
 mod kit;
 mod locating;
 mod model;
+mod nameless;
 mod opening;
 mod ops;
 mod storm;

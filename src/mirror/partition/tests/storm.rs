@@ -18,6 +18,33 @@ fn storm(start: i64, prefix: i64, limit_known: bool, items: &[Item], ops: &[Op])
     world.settle();
 }
 
+/// Seen once each: a request on its way when the cleaner took its batch, which was then passed over. What was sent in its
+/// place had its sequence and was called a duplicate of it; or the position behind it was made durable.
+#[test]
+fn what_is_on_its_way_is_not_passed_over_though_compaction_took_it() {
+    let young = Item::Data { count: 1, old: false };
+    let items = [young, young, Item::Data { count: 1, old: true }, Item::Data { count: 1, old: true }];
+    let lost = Op::LoseLane { answer_each: false };
+    let (compact, kill) = (Op::Compact { pick: 0, keep: 104 }, Op::Kill { commit_lands: false });
+    let drive = Op::Drive;
+    storm(0, 0, true, &items, &[drive(3), Op::Send, lost, drive(3), compact, drive(2), Op::Zombie, drive(3)]);
+    storm(0, 0, false, &items, &[drive(3), Op::Send, lost, drive(1), compact, drive(2), Op::Zombie, drive(1), kill]);
+    let killed = [drive(3), Op::Send, kill, drive(3), compact, drive(2), Op::Zombie, drive(3)];
+    storm(0, 0, true, &items, &killed);
+    storm(0, 0, true, &items, &[&killed[..6], &[Op::Wait(15_500)], &killed[6..]].concat());
+}
+
+/// Seen once: an election while records were compared, in the middle of a batch of the target.
+#[test]
+fn who_looks_again_while_records_are_compared_looks_for_whole_batches() {
+    let items = [Item::Data { count: 1, old: false }, Item::Data { count: 1, old: true }, Item::Legacy { count: 13 }];
+    let broker = Op::Broker(Fault::None);
+    let fetch = Op::Fetch { batches: 1, cut: false };
+    let (compact, kill) = (Op::Compact { pick: 212, keep: 128 }, Op::Kill { commit_lands: false });
+    let ops = [Op::Drive(1), fetch, Op::Drive(2), compact, Op::Send, broker, Op::Send, broker, kill, Op::Drive(3)];
+    storm(0, 0, false, &items, &[&ops[..], &[Op::Elect { lost: 0 }]].concat());
+}
+
 fn item() -> impl Strategy<Value = Item> {
     prop_oneof![
         8 => (1_u8..5).prop_map(|count| Item::Data { count, old: false }),
