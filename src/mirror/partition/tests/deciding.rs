@@ -10,10 +10,10 @@ use crate::{
         decision::{Action, Decision},
         partition::{
             Break, LocateAsk, Lost, PartitionSettings, PartitionState, Policies, ProducerAnswer, SourceEnds,
-            SourceHistory, StopReason, TargetEnds,
+            SourceHistory, StopReason,
         },
     },
-    protocol::{ErrorCode, LeaderEpoch, TopicId},
+    protocol::{ErrorCode, LeaderEpoch},
 };
 
 fn with(change: impl FnOnce(&mut Policies)) -> PartitionSettings {
