@@ -52,7 +52,7 @@ fn all_are(flow: &Value, topic: &str, state: &str) -> bool {
 }
 
 #[test]
-#[ignore = "needs real Kafka: run dev/test"]
+#[ignore = "needs real Kafka, and long: run dev/test --long"]
 fn real_status_after_a_kill_is_what_kafkas_own_tools_see() {
     let pair = Pair::start("4.3.1", "4.3.1");
     let (source, target) = (&pair.source, &pair.target);
